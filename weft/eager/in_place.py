@@ -14,6 +14,7 @@ from weft.eager.functions import shape as s
 from weft.eager.node import CONSTANT, Node, common_device, value_node
 from weft.eager.placement import moved
 from weft.eager.record import as_node, record
+from weft.eager.signature import checked
 from weft.support.errors import InvalidInputError
 
 
@@ -91,6 +92,7 @@ class InPlace:
         """All elements 0."""
         return self.fill_(0)
 
+    @checked
     def fill_(self, value: Any) -> Any:
         """All elements ``value``."""
         spec = spec_of_cell(self)  # type: ignore[arg-type]
@@ -102,6 +104,7 @@ class InPlace:
         bind(self, full)  # type: ignore[arg-type]
         return self
 
+    @checked
     def copy_(self, src: Any, non_blocking: bool = False) -> Any:  # noqa: ARG002 - torch's argument
         """The elements of ``src``, broadcast and converted to the dtype of this tensor."""
         check_in_place(self, "copy_")  # type: ignore[arg-type]

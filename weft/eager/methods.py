@@ -23,6 +23,7 @@ from weft.eager.functions import statistics as t
 from weft.eager.functions.drawn import Drawn
 from weft.eager.functions.linalg import older as f
 from weft.eager.functions.linalg import products
+from weft.eager.signature import checked
 
 
 class Functions(Conversions, Drawn):
@@ -116,14 +117,17 @@ class Functions(Conversions, Drawn):
     lu_solve, matrix_exp, pinverse, qr, slogdet, svd, triangular_solve = (
         f.lu_solve, f.matrix_exp, f.pinverse, f.qr, f.slogdet, f.svd, f.triangular_solve)
 
+    @checked
     def where(self, condition: Any, other: Any) -> Any:
         """The tensor where ``condition`` holds, else ``other``."""
         return e.where(condition, self, other)
 
+    @checked
     def expand_as(self, other: Any) -> Any:
         """Broadcast to the shape of ``other``."""
         return s.expand(self, other.shape)
 
+    @checked
     def view_as(self, other: Any) -> Any:
         """In the shape of ``other``."""
         return s.reshape(self, other.shape)
@@ -138,10 +142,12 @@ class Functions(Conversions, Drawn):
         z.angle, z.sgn, z.conj, z.conj_physical, z.resolve_conj, z.resolve_neg, z.adjoint)
     isreal, is_complex = z.isreal, z.is_complex
 
+    @checked
     def rsub(self, other: Any, *, alpha: Any = 1) -> Any:
         """``other - alpha * self``."""
         return e.rsub(self, other, alpha=alpha)
 
+    @checked
     def polygamma(self, n: int) -> Any:
         """The derivative of order ``n`` of ``digamma``."""
         return p.polygamma(n, self)

@@ -12,8 +12,8 @@ import functools
 import inspect
 import sys
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from weft.eager.cell import MODE, Cell, bind, node_of, spec_of_cell
 from weft.eager.device import get_default_device, resolved
@@ -32,11 +32,13 @@ class ArgumentError(InvalidInputError, TypeError):
     """A function is called with arguments that its signature does not have."""
 
 
-def public(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The public form of a function whose ``def`` is its signature."""
+def public(function: Callable[..., Any], *more: str) -> Callable[..., Any]:
+    """The public form of a function whose ``def`` is its signature; ``more`` are the keywords that
+    its caller takes.
+    """
     signature = inspect.signature(function)
-    names = frozenset(signature.parameters)
-    takes_out = "out" not in names
+    takes_out = "out" not in signature.parameters
+    names = frozenset((*signature.parameters, "out", *more))
     # The sizes or axes that may come one by one may also come by keyword.
     listed = next((n for n, p in signature.parameters.items() if p.kind is p.VAR_POSITIONAL), "")
     before = _before(signature, listed) if listed else []
@@ -60,20 +62,46 @@ def public(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def checked(function: F) -> F:
+    """The public form of a function that takes no ``out=`` and no names of NumPy: arguments that
+    do not fit are errors that offer the nearest keyword.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        try:
+            return function(*args, **named)
+        except TypeError as error:
+            if named and _is_of_call(error):
+                known = inspect.signature(function).parameters
+                renamed(function.__name__, named, frozenset(known), {})
+            raise _refused(function, None, error) from error
+
+    return call  # type: ignore[return-value]
+
+
 def _before(signature: inspect.Signature, last: str) -> list[str]:
     """The parameters before ``last``."""
     names = list(signature.parameters)
     return names[:names.index(last)]
 
 
-def _refused(function: Callable[..., Any], signature: inspect.Signature, error: TypeError
+def _refused(function: Callable[..., Any], signature: inspect.Signature | None, error: TypeError
              ) -> TypeError:
     """The error of a call that the signature does not fit; others unchanged."""
-    trace = error.__traceback__
-    if trace is None or trace.tb_next is not None or isinstance(error, ArgumentError):
+    if not _is_of_call(error):
         return error
-    return ArgumentError(f"the arguments do not fit {function.__name__}{_shown(signature)}",
-                         got=str(error))
+    shown = _shown(inspect.signature(function) if signature is None else signature)
+    return ArgumentError(f"the arguments do not fit {function.__name__}{shown}", got=str(error))
+
+
+def _is_of_call(error: TypeError) -> bool:
+    """Whether the arguments of a call are what is wrong, not what runs in it."""
+    trace = error.__traceback__
+    return trace is not None and trace.tb_next is None and not isinstance(error, ArgumentError)
 
 
 def _shown(signature: inspect.Signature) -> str:
@@ -90,11 +118,12 @@ def with_keywords(signature: inspect.Signature, *more: inspect.Parameter) -> ins
     return signature.replace(parameters=[*kept, *more, *rest])
 
 
-def renamed(function: str, named: dict[str, Any], known: frozenset[str]) -> dict[str, Any]:
+def renamed(function: str, named: dict[str, Any], known: frozenset[str],
+            spellings: Mapping[str, str] = NUMPY_KEYWORDS) -> dict[str, Any]:
     """Keywords in torch's spelling. Raises ``ArgumentError`` for unknown ones."""
     found = {}
     for name, value in named.items():
-        own = name if name in known else NUMPY_KEYWORDS.get(name, name)
+        own = name if name in known else spellings.get(name, name)
         if own not in known:
             raise ArgumentError(f"{function} has no keyword {name!r}",
                                 expected=", ".join(sorted(known)),
@@ -136,7 +165,7 @@ def factory(function: Callable[..., Any]) -> Callable[..., Any]:
     nothing.
     """
     signature = inspect.signature(function)
-    inner = public(function)
+    inner = public(function, *_FACTORY)
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:

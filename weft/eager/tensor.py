@@ -38,6 +38,7 @@ from weft.eager.methods import Functions, Operators
 from weft.eager.node import DeviceMismatchError, Node, unpaired
 from weft.eager.placement import beside, moved, new_value
 from weft.eager.record import as_array, as_node, wrap
+from weft.eager.signature import checked
 from weft.eager.standard import Standard
 from weft.support.errors import InvalidInputError
 
@@ -146,6 +147,7 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
     def requires_grad(self, value: bool) -> None:
         self.requires_grad_(value)
 
+    @checked
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Make this tensor a leaf that ``backward`` computes a gradient for, or not."""
         if requires_grad and self.dtype.rank < 2:
@@ -197,6 +199,7 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
             MODE.trace.grad(self, is_read=False)
         self._grad = value
 
+    @checked
     def backward(self, gradient: Any = None, retain_graph: bool | None = None,
                  create_graph: bool = False) -> None:
         """Add the gradient of this tensor to the ``grad`` of the leaves it was computed from.
@@ -241,6 +244,7 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
         if node.value is None:
             MODE.pending.append(weakref.ref(self))
 
+    @checked
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Hook:
         """Call ``hook(gradient)`` when the gradient of this tensor is known; it may replace it."""
         if not self.requires_grad:
@@ -391,10 +395,13 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
 
     # -- conversions ---------------------------------------------------------------------------
 
-    def to(self, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False,
-           **_ignored: Any) -> Tensor:
+    @checked
+    def to(self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False,  # noqa: ARG002 - torch's
+           copy: bool = False, memory_format: Any = None) -> Tensor:  # noqa: ARG002 - row-major
         """The tensor in another dtype, or on another device: ``to(weft.float16)``,
         ``to("cuda:1")``, ``to(other)``. It is the tensor itself where nothing changes.
+
+        A copy is in order with the work of the device, also with ``non_blocking``.
         """
         flags = []
         for arg in args:
@@ -415,14 +422,17 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
 
     type_as = to
 
+    @checked
     def type(self, dtype: Any = None) -> Any:
         """The name of the dtype, or this tensor in another."""
         return f"weft.{self.dtype.name}" if dtype is None else self.to(dtype)
 
+    @checked
     def cpu(self, memory_format: Any = None) -> Tensor:  # noqa: ARG002 - row-major
         """The tensor in host memory."""
         return self.to(device=CPU)
 
+    @checked
     def cuda(self, device: Any = None, non_blocking: bool = False,  # noqa: ARG002 - of torch
              memory_format: Any = None) -> Tensor:  # noqa: ARG002 - row-major
         """The tensor on a GPU; ``NoDeviceError`` without one."""

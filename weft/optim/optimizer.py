@@ -6,7 +6,7 @@ import copy
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from weft.eager.emitter import call
 from weft.eager.functions import creation
 from weft.eager.grad_mode import enable_grad, no_grad
 from weft.eager.tensor import Tensor
+from weft.nn.modules.arguments import check_keywords
 from weft.nn.modules.hooks import RemovableHandle, add_hook
 from weft.nn.parameter import clear_grad
 from weft.nn.state_dict import StateDictError
@@ -72,6 +73,10 @@ class Optimizer:
     counts_steps: ClassVar[bool] = True
     # State that torch does not have: scalars that state dicts leave out, 0 once a step was made.
     private: ClassVar[tuple[str, ...]] = ()
+
+    def __new__(cls, *_: Any, **named: Any) -> Self:
+        check_keywords(cls, frozenset(named))
+        return super().__new__(cls)
 
     def __init__(
         self, params: Params, defaults: dict[str, Any], flags: Flags | None = None

@@ -249,6 +249,8 @@ class _Inference:
                      for i in load.indices]
                     for load in loads
                 )
+        if not boxes:  # simplification took the reads away, such as those that are multiplied by 0
+            boxes.append([of_loops(ZERO)] * stage.tensors[0].ndim)
         spans = self._joined(of_loops, boxes)
         sizes = stage.tensors[0].shape
         box = [self._clip(s, n) for s, n in zip(spans, sizes, strict=True)]

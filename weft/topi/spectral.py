@@ -131,10 +131,10 @@ def complete(rotated, lengths, left, epsilon) -> None:  # noqa: ANN001
     """Columns divided by their lengths; where these are 0, and behind them, an orthogonal basis."""
     rows, columns, count = rotated.shape[1], rotated.shape[2], left.shape[2]
     for b in range(rotated.shape[0]):
-        start = 0
+        start, largest = 0, lengths[b, 0] if columns > 0 else 0.0
         for j in range(count):
             length = lengths[b, j] if j < columns else 0.0
-            if not length <= epsilon * rows * lengths[b, 0]:
+            if not length <= epsilon * rows * largest:
                 for k in range(rows):
                     left[b, k, j] = rotated[b, k, j] / length
                 continue

@@ -87,6 +87,19 @@ def test_axes_that_an_index_joins_again_are_one(factor, run, random):
     np.testing.assert_array_equal(got, ((data + 1) * 2).reshape(1, 3, 14, 3))
 
 
+def test_a_stage_whose_reads_are_simplified_away_is_one_element(run):
+    x = te.placeholder((8, 12), "int64", name="x")
+    a = te.compute((8, 12), lambda i, j: x[i, j] + 1, name="a")
+    zero = te.compute((12,), lambda j: te.const(0, "int64"), name="zero")
+    y = te.compute((8, 12), lambda i, j: a[i, j] * zero[j] + x[i, j], name="y")
+    sch = te.create_schedule(y)
+    sch[zero].compute_inline()
+    sch[a].compute_at(sch[y], y.op.axis[0])
+    assert shape_of(te.lower(sch, [x, y]), "a") == (1, 1)
+    data = np.arange(96).reshape(8, 12)
+    np.testing.assert_array_equal(run(sch, [x, y], [data])[0], data)
+
+
 def test_reads_through_two_consumers_are_joined(run, random):
     x = te.placeholder((10, 6), name="x")
     a = te.compute((10, 6), lambda i, j: x[i, j] + 1.0, name="a")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weft.eager.cell import Cell
 from weft.eager.functions.elementwise import abs, add, eq, isfinite, isnan, le, mul, operands, sub
 from weft.eager.record import as_node, wrap
-from weft.eager.signature import public
+from weft.eager.signature import checked, public
 from weft.support.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -77,16 +77,19 @@ def is_tensor(obj: Any) -> bool:
     return isinstance(obj, Cell)
 
 
+@checked
 def is_floating_point(input: Any) -> bool:
     """Whether the elements are floating-point numbers."""
     return as_node(input).sig.out.dtype.is_floating_point
 
 
+@checked
 def is_signed(input: Any) -> bool:
     """Whether the dtype has numbers below 0."""
     return as_node(input).sig.out.dtype.is_signed
 
 
+@checked
 def is_conj(input: Any) -> bool:  # noqa: ARG001 - conjugates are computed
     """False: no tensor waits for its conjugation."""
     return False
@@ -95,21 +98,25 @@ def is_conj(input: Any) -> bool:  # noqa: ARG001 - conjugates are computed
 is_neg = is_conj
 
 
+@checked
 def is_inference(input: Any) -> bool:  # noqa: ARG001 - of any tensor gradients may be taken
     """False: tensors of ``inference_mode`` are like others."""
     return False
 
 
+@checked
 def get_device(input: Any) -> int:
     """The number of the device, -1 for the CPU."""
     return input.get_device()  # type: ignore[no-any-return]
 
 
+@checked
 def is_same_size(input: Any, other: Any) -> bool:
     """Whether two tensors have the same shape."""
     return as_node(input).sig.out.shape == as_node(other).sig.out.shape
 
 
+@checked
 def numel(input: Any) -> int:
     """The number of elements."""
     return input.numel()

@@ -18,7 +18,7 @@ from weft.eager.node import value_node
 from weft.eager.placement import filling, moved, new_value
 from weft.eager.promotion import dtype_of_number, wrapped
 from weft.eager.record import as_array, as_node, record, wrap
-from weft.eager.signature import factory, public
+from weft.eager.signature import checked, factory, public
 from weft.runtime.ndarray import from_dlpack as array_from_dlpack
 from weft.support.errors import InvalidInputError
 
@@ -38,6 +38,7 @@ def tensor(data: Any, dtype: Any = None) -> Tensor:
     return wrap(new_value(*as_array(data, None if dtype is None else as_dtype(dtype))))
 
 
+@checked
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """``data`` itself if it is a tensor of the dtype and on the device, else ``tensor(data)``."""
     if isinstance(data, Cell):
@@ -54,11 +55,13 @@ def scalar_tensor(s: Any, *, dtype: Any = None) -> Tensor:
     return tensor(s, get_default_dtype() if dtype is None else dtype)
 
 
+@checked
 def from_numpy(array: np.ndarray) -> Tensor:
     """A tensor with a copy of the elements of an array."""
     return tensor(array)
 
 
+@checked
 def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0,
                requires_grad: bool = False) -> Tensor:
     """A tensor with a copy of the numbers in a buffer, such as ``bytes``."""
@@ -67,6 +70,7 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0,
     return made.requires_grad_() if requires_grad else made
 
 
+@checked
 def from_dlpack(value: Any) -> Tensor:
     """A tensor with the elements of an array of another library.
 
@@ -218,6 +222,7 @@ def eye(n: int, m: int | None = None, *, dtype: Any = None) -> Tensor:
     return _line(np.eye(n, m), dtype)
 
 
+@checked
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """The coordinates of a grid: each vector along its own axis, repeated along the others."""
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):

@@ -17,7 +17,7 @@ from weft.eager.emitter import TENSORS
 from weft.eager.node import Node, Signature, number_node, scalar_node
 from weft.eager.promotion import result_type_of, wrapped
 from weft.eager.record import as_node, record, recorded, wrap
-from weft.eager.signature import pair, public, row
+from weft.eager.signature import checked, pair, public, row
 from weft.op.composites import pairs
 from weft.support.errors import InvalidInputError
 
@@ -446,6 +446,7 @@ def nan_to_num(input: Any, nan: float | None = 0.0, posinf: float | None = None,
     return where(eq(x, -math.inf), low, x)
 
 
+@checked
 def clone(input: Any, *, memory_format: Any = None) -> Tensor:  # noqa: ARG001 - row-major
     """A tensor of the same value, through which gradients flow."""
     return _whole("copy", input)

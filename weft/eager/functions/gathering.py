@@ -11,7 +11,7 @@ import numpy as np
 from weft.eager.axes import axis_of
 from weft.eager.cell import Cell
 from weft.eager.functions.elementwise import add, cast, is_one, lt, mul, where
-from weft.eager.functions.indexing import checked, getitem, setitem
+from weft.eager.functions.indexing import getitem, in_bounds, setitem
 from weft.eager.functions.keys import check_range
 from weft.eager.functions.shape import expand, reshape
 from weft.eager.record import as_node, record, wrap
@@ -49,7 +49,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Te
         return reshape(gather(reshape(wrap(node), -1), 0, reshape(at, -1)), at.shape)
     check_range(at, shape[axis], axis)
     found = wrap(record("gather", (node, as_node(at)), {"axis": axis}))
-    return checked(found, at, shape[axis], axis)
+    return in_bounds(found, at, shape[axis], axis)
 
 
 @public
@@ -77,7 +77,7 @@ def index_select(input: Any, dim: int, index: Any) -> Tensor:
     axis = axis_of(dim, len(node.sig.out.shape))
     check_range(at, node.sig.out.shape[axis], axis)
     found = wrap(record("take", (node, as_node(at)), {"axis": axis}))
-    return checked(found, at, node.sig.out.shape[axis], axis)
+    return in_bounds(found, at, node.sig.out.shape[axis], axis)
 
 
 _REDUCTIONS = {None: "update", "add": "add", "multiply": "mul"}
@@ -119,7 +119,7 @@ def scattered(input: Any, dim: int, index: Any, src: Any, reduction: str) -> Ten
                           getitem(whole, tuple([slice(0, s) for s in at.sig.out.shape])))
     found = wrap(record("scatter_elements", (node, at, updates),
                         {"axis": axis, "reduction": reduction}))
-    return checked(found, wrap(at), shape[axis], axis)
+    return in_bounds(found, wrap(at), shape[axis], axis)
 
 
 @_of_points

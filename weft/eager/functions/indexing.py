@@ -31,6 +31,7 @@ from weft.eager.functions.shape import expand, layout_of, reshape, viewed
 from weft.eager.node import Node, Spec, unpaired, value_node
 from weft.eager.placement import beside, moved
 from weft.eager.record import as_node, record, wrap
+from weft.eager.signature import checked
 from weft.eager.views import (
     Diagonal,
     Part,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from weft.eager.tensor import Tensor
 
 
-def checked(tensor: Tensor, index: Tensor, size: int, axis: int) -> Tensor:
+def in_bounds(tensor: Tensor, index: Tensor, size: int, axis: int) -> Tensor:
     """``tensor``, recorded with ``index``, with the check of an index that is not known yet."""
     check_index(node_of(tensor), index, size, axis)
     return tensor
@@ -215,23 +216,27 @@ def _trimmed(value: Node, rank: int) -> Node:
     return reshaped(value, shape)
 
 
+@checked
 def take(input: Any, index: Any) -> Tensor:
     """The elements of the flattened tensor at these positions."""
     return getitem(reshape(input, -1), index)
 
 
+@checked
 def select(input: Any, dim: int, index: int) -> Tensor:
     """One slice along an axis, without the axis."""
     axis = axis_of(dim, input.ndim)
     return getitem(input, (*(slice(None),) * axis, index))
 
 
+@checked
 def narrow(input: Any, dim: int, start: int, length: int) -> Tensor:
     """The slices from ``start`` along an axis."""
     axis = axis_of(dim, input.ndim)
     return getitem(input, (*(slice(None),) * axis, slice(start, start + length)))
 
 
+@checked
 def masked_select(input: Any, mask: Any) -> Tensor:
     """The elements where ``mask`` holds, in one axis. The mask is looked at."""
     x, m = operands_of(input, mask)
@@ -244,6 +249,7 @@ def operands_of(input: Any, mask: Any) -> tuple[Any, Any]:
     return expand(input, common), expand(mask, common)
 
 
+@checked
 def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     """The indices of elements that are not zero, one per row. The tensor is looked at."""
     node = as_node(input)
@@ -260,11 +266,13 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     return wrap(moved(as_node(np.stack(found, axis=1)), place))
 
 
+@checked
 def argwhere(input: Any) -> Tensor:
     """The indices of elements that are not zero, one per row. The tensor is looked at."""
     return nonzero(input)
 
 
+@checked
 def nonzero_static(input: Any, *, size: int, fill_value: int = -1) -> Tensor:
     """``nonzero`` with so many rows: the first ones, or more of ``fill_value``."""
     rows_of = nonzero(input)
@@ -274,6 +282,7 @@ def nonzero_static(input: Any, *, size: int, fill_value: int = -1) -> Tensor:
     return wrap(moved(as_node(rows), rows_of.device))
 
 
+@checked
 def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonal of the matrices of two axes, as the last axis: a view."""
     rank = len(as_node(input).sig.out.shape)
@@ -283,6 +292,7 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tenso
     return viewed(input, Diagonal(offset, a, b))
 
 
+@checked
 def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:
     """Windows of an axis, ``step`` apart, with their elements as the last axis: a view."""
     shape = as_node(input).sig.out.shape
@@ -295,6 +305,7 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:
     return viewed(input, Unfold(axis, size, step))
 
 
+@checked
 def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """A view of elements at these strides in memory; the offset is by default that of ``input``."""
     x: Any = input if isinstance(input, Cell) else wrap(as_node(input))
@@ -316,6 +327,7 @@ def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = 
 _diagonal = diagonal
 
 
+@checked
 def diag(input: Any, diagonal: int = 0) -> Tensor:
     """The diagonal of a matrix, or the matrix with a vector on its diagonal."""
     if input.ndim == 2:

@@ -13,7 +13,7 @@ from weft.eager.functions.elementwise import abs, add, is_one, mul, operands, su
 from weft.eager.functions.reduction import sum
 from weft.eager.functions.shape import permute, reshape, squeeze, unsqueeze
 from weft.eager.record import as_node, record, wrap
-from weft.eager.signature import public
+from weft.eager.signature import checked, public
 from weft.support.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -190,6 +190,7 @@ def kron(input: Any, other: Any) -> Tensor:
     return reshape(mul(wide, near), tuple([p * q for p, q in zip(first, second, strict=True)]))
 
 
+@checked
 def trace(input: Any) -> Tensor:
     """The sum of the diagonal of a matrix."""
     _check_ranks("trace", 2, input)

@@ -15,7 +15,7 @@ from weft.eager.dtypes import as_dtype
 from weft.eager.functions.elementwise import operands
 from weft.eager.node import Node
 from weft.eager.record import as_node, field, record, wrap
-from weft.eager.signature import public
+from weft.eager.signature import checked, public
 from weft.eager.storage import Layout, ViewOp, row_major
 from weft.eager.views import (
     Bits,
@@ -63,6 +63,7 @@ def reshape(input: Any, *shape: Any) -> Tensor:
     return viewed(input, Reshape(wanted))
 
 
+@checked
 def view(input: Any, *shape: Any) -> Tensor:
     """The same elements in another shape, never copied; or in another dtype."""
     if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)):
@@ -105,6 +106,7 @@ def permute(input: Any, *dims: Any) -> Tensor:
     return viewed(input, Permute(axes))
 
 
+@checked
 def transpose(input: Any, dim0: int, dim1: int) -> Tensor:
     """Two axes exchanged."""
     rank = len(as_node(input).sig.out.shape)
@@ -115,6 +117,7 @@ def transpose(input: Any, dim0: int, dim1: int) -> Tensor:
     return viewed(input, Permute(tuple(axes)))
 
 
+@checked
 def t(input: Any) -> Tensor:
     """The transpose of a matrix; tensors of fewer axes unchanged."""
     rank = len(as_node(input).sig.out.shape)
@@ -123,6 +126,7 @@ def t(input: Any) -> Tensor:
     return viewed(input, Permute(tuple(range(rank))[::-1]))
 
 
+@checked
 def movedim(input: Any, source: Any, destination: Any) -> Tensor:
     """Axes moved to other positions."""
     node = as_node(input)
@@ -136,6 +140,7 @@ def movedim(input: Any, source: Any, destination: Any) -> Tensor:
     return permute(input, tuple(rest))
 
 
+@checked
 def squeeze(input: Any, dim: Any = None) -> Tensor:
     """Without axes of size 1: all of them, or those of ``dim`` that have size 1."""
     node = as_node(input)
@@ -146,6 +151,7 @@ def squeeze(input: Any, dim: Any = None) -> Tensor:
                                                     if a not in gone])))
 
 
+@checked
 def unsqueeze(input: Any, dim: int) -> Tensor:
     """With a new axis of size 1."""
     shape = as_node(input).sig.out.shape
@@ -159,6 +165,7 @@ def _whole(shape: tuple[int, ...]) -> Slices:
     return tuple([(0, size, 1) for size in shape])
 
 
+@checked
 def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The axes from ``start_dim`` to ``end_dim`` as one."""
     shape = as_node(input).sig.out.shape
@@ -172,11 +179,13 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return reshape(input, (*shape[:first], size, *shape[last + 1:]))
 
 
+@checked
 def ravel(input: Any) -> Tensor:
     """The elements in one axis, a view where ``reshape`` gives one."""
     return reshape(input, -1)
 
 
+@checked
 def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
     """An axis as several."""
     shape = as_node(input).sig.out.shape
@@ -268,6 +277,7 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:
     return wrap(record("stack", nodes, {"axis": axis}))
 
 
+@checked
 def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Parts along an axis: of one size (the last may be smaller), or of the sizes given."""
     node = as_node(tensor)
@@ -299,6 +309,7 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tenso
     return tuple(found)
 
 
+@checked
 def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most ``chunks`` parts of equal size along an axis; the last may be smaller."""
     shape = as_node(input).sig.out.shape
@@ -306,6 +317,7 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return split(input, max(1, -(-size // chunks)), dim)
 
 
+@checked
 def unbind(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along an axis, without the axis."""
     node = as_node(input)
@@ -325,6 +337,7 @@ def flip(input: Any, *dims: Any) -> Tensor:
     return wrap(node)
 
 
+@checked
 def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
     """Elements moved along axes; those moved past the end come back at the start."""
     x = wrap(as_node(input))
@@ -339,11 +352,13 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
     return x
 
 
+@checked
 def tril(input: Any, diagonal: int = 0) -> Tensor:
     """The lower triangle of each matrix; zeros elsewhere."""
     return _triangle(input, diagonal, upper=False)
 
 
+@checked
 def triu(input: Any, diagonal: int = 0) -> Tensor:
     """The upper triangle of each matrix; zeros elsewhere."""
     return _triangle(input, diagonal, upper=True)
@@ -354,6 +369,7 @@ def _triangle(input: Any, diagonal: int, *, upper: bool) -> Tensor:
     return wrap(record("trilu", nodes, {"upper": upper}))
 
 
+@checked
 def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
     """``value`` where ``mask`` holds."""
     node = as_node(input)

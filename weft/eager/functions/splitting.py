@@ -14,7 +14,7 @@ from weft.eager.functions import indexing, shape
 from weft.eager.functions.assembly import listed
 from weft.eager.functions.reduction import sum
 from weft.eager.record import as_node, wrap
-from weft.eager.signature import public
+from weft.eager.signature import checked, public
 from weft.support.errors import InvalidInputError
 
 
@@ -112,6 +112,7 @@ def sum_to_size(input: Any, *size: Any) -> Any:
     return found.reshape(wanted)
 
 
+@checked
 def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
     """Flat indices as indices of the axes of a shape."""
     at = wrap(as_node(indices))

@@ -15,6 +15,7 @@ from weft.eager.functions import indexing as i
 from weft.eager.functions import shape as s
 from weft.eager.layouts import strided
 from weft.eager.record import record, wrap
+from weft.eager.signature import checked
 from weft.eager.storage import row_major
 from weft.support.errors import InvalidInputError
 
@@ -45,10 +46,12 @@ class Views:
     swapaxes_ = swapdims_ = transpose_
     as_strided_ = _in_place(i.as_strided, "as_strided_")
 
+    @checked
     def view_as(self, other: Any) -> Any:
         """A view in the shape of ``other``."""
         return s.view(self, other.shape)
 
+    @checked
     def reshape_as(self, other: Any) -> Any:
         """In the shape of ``other``."""
         return s.reshape(self, other.shape)
@@ -91,6 +94,7 @@ class Views:
     def imag(self, value: Any) -> None:
         z.imag(self).copy_(value)
 
+    @checked
     def resize_(self, *sizes: Any, memory_format: Any = None) -> Any:  # noqa: ARG002 - row-major
         """The first elements of the memory in another shape, in place; more of them are zeros."""
         if self.requires_grad:  # type: ignore[attr-defined]
@@ -108,10 +112,12 @@ class Views:
             self.data = s.cat([kept, kept.new_zeros(more)]).reshape(shape)  # type: ignore[misc]
         return self
 
+    @checked
     def resize_as_(self, other: Any, memory_format: Any = None) -> Any:
         """``resize_`` to the shape of ``other``."""
         return self.resize_(other.shape, memory_format=memory_format)
 
+    @checked
     def fill_diagonal_(self, fill_value: Any, wrap: bool = False) -> Any:
         """A number on the main diagonal, in place; ``wrap`` goes on below in tall matrices."""
         mask = np.zeros(s.layout_of(self).shape, np.bool_)
@@ -121,6 +127,7 @@ class Views:
         np.fill_diagonal(mask, True, wrap)
         return self.masked_fill_(mask, fill_value)  # type: ignore[attr-defined]
 
+    @checked
     def stride(self, dim: int | None = None) -> Any:
         """How far apart in memory neighbours along each axis are, in elements; or along one."""
         strides = s.layout_of(self).strides
@@ -155,6 +162,7 @@ class Views:
         """Whether the elements are in row-major order in memory, without gaps."""
         return s.layout_of(self).is_contiguous
 
+    @checked
     def pin_memory(self, device: Any = None) -> Any:  # noqa: ARG002 - torch's argument
         """The tensor itself: copies to a device are in order with its work, whatever memory they
         are from.

@@ -9,6 +9,7 @@ from weft.eager.dtypes import as_dtype
 from weft.eager.emitter import TENSORS, call
 from weft.eager.functions.reduction import along as along_axis
 from weft.eager.record import as_node
+from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.nn.functional import randomness as random
 from weft.nn.functional.sizes import along, axis_of, in_place, promoted
@@ -16,16 +17,19 @@ from weft.op.composites import activations, norms
 from weft.support.errors import InvalidInputError
 
 
+@checked
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(x, 0)"""
     return _stored(input, call("nn.relu", input), inplace)
 
 
+@checked
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(x, 0), 6)"""
     return _stored(input, activations.relu6(TENSORS, input), inplace)
 
 
+@checked
 def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
@@ -33,31 +37,37 @@ def hardtanh(
     return _stored(input, activations.hardtanh(TENSORS, input, min_val, max_val), inplace)
 
 
+@checked
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """X above ``threshold``, ``value`` elsewhere."""
     return _stored(input, activations.threshold(TENSORS, input, threshold, value), inplace)
 
 
+@checked
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """X where positive, else ``alpha * (e**x - 1)`` (Clevert et al. 2015)."""
     return _stored(input, activations.elu(TENSORS, input, alpha), inplace)
 
 
+@checked
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """ELU with the constants of self-normalizing networks (Klambauer et al. 2017)."""
     return _stored(input, activations.selu(TENSORS, input), inplace)
 
 
+@checked
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """max(x, 0) + min(0, alpha * (e**(x / alpha) - 1)) (Barron 2017)."""
     return _stored(input, activations.celu(TENSORS, input, alpha), inplace)
 
 
+@checked
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """X where positive, else ``negative_slope * x``."""
     return _stored(input, call("nn.leaky_relu", input, alpha=float(negative_slope)), inplace)
 
 
+@checked
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """Leaky ReLU with a learned slope: one, or one for each channel (axis 1)."""
     if not input.ndim:
@@ -66,6 +76,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     return activations.prelu(TENSORS, input, slope)
 
 
+@checked
 def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
     inplace: bool = False,
@@ -78,6 +89,7 @@ def rrelu(
     return _stored(input, call("where", input >= 0, input, input * slopes), inplace)
 
 
+@checked
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """X times the normal distribution function; ``approximate="tanh"`` (Hendrycks 2016)."""
     if approximate not in ("none", "tanh"):
@@ -86,67 +98,80 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     return activations.gelu(TENSORS, input, approximate)
 
 
+@checked
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """X * sigmoid(x), also called swish."""
     return _stored(input, activations.silu(TENSORS, input), inplace)
 
 
+@checked
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """X * tanh(softplus(x)) (Misra 2019)."""
     return _stored(input, activations.mish(TENSORS, input), inplace)
 
 
+@checked
 def sigmoid(input: Tensor) -> Tensor:
     """1 / (1 + e**-x)"""
     return call("sigmoid", input)
 
 
+@checked
 def tanh(input: Tensor) -> Tensor:
     """The hyperbolic tangent."""
     return call("tanh", input)
 
 
+@checked
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + e**(beta x)) / beta, and x itself where beta x exceeds ``threshold``."""
     return activations.softplus(TENSORS, input, beta, threshold)
 
 
+@checked
 def softsign(input: Tensor) -> Tensor:
     """X / (1 + abs(x))"""
     return activations.softsign(TENSORS, input)
 
 
+@checked
 def tanhshrink(input: Tensor) -> Tensor:
     """X - tanh(x)"""
     (x,) = promoted(input, to_float=True)
     return activations.tanhshrink(TENSORS, x)
 
 
+@checked
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """X moved towards 0 by ``lambd``, and 0 within."""
     return activations.softshrink(TENSORS, input, lambd)
 
 
+@checked
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x, and 0 where its magnitude is at most ``lambd``."""
     return activations.hardshrink(TENSORS, input, lambd)
 
 
+@checked
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(x + 3, 0), 6) / 6"""
     return _stored(input, activations.hardsigmoid(TENSORS, input), inplace)
 
 
+@checked
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """X * min(max(x + 3, 0), 6) / 6 (Howard et al. 2019)."""
     return _stored(input, activations.hardswish(TENSORS, input), inplace)
 
 
+@checked
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(x))"""
     return activations.logsigmoid(TENSORS, input)
 
 
+@checked
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half along ``dim`` times the sigmoid of the second (Dauphin et al. 2016)."""
     axis = axis_of(dim, input.ndim)
@@ -157,6 +182,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     return value * call("sigmoid", gate)
 
 
+@checked
 def softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
@@ -164,6 +190,7 @@ def softmax(
     return _along("nn.softmax", input, dim, dtype)
 
 
+@checked
 def log_softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
@@ -171,6 +198,7 @@ def log_softmax(
     return _along("nn.log_softmax", input, dim, dtype)
 
 
+@checked
 def softmin(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
@@ -178,6 +206,7 @@ def softmin(
     return softmax(-input, dim, dtype=dtype)
 
 
+@checked
 def gumbel_softmax(
     logits: Tensor, tau: float = 1, hard: bool = False,
     eps: float = 1e-10,  # noqa: ARG001 - torch's
@@ -200,6 +229,7 @@ def gumbel_softmax(
     return call("cast", one_hot, dtype=logits.dtype.name) - soft.detach() + soft
 
 
+@checked
 def normalize(
     input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Tensor:

@@ -6,11 +6,13 @@ import math
 
 from weft.amp.autocast import narrowed
 from weft.eager.emitter import call
+from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.nn.functional.dropout import dropout
 from weft.support.errors import InvalidInputError
 
 
+@checked
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,

@@ -12,6 +12,7 @@ from weft.eager.cell import node_of
 from weft.eager.checks import require_classes
 from weft.eager.emitter import call
 from weft.eager.functions.creation import as_tensor
+from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.nn.functional.activation import log_softmax
 from weft.nn.functional.conv import linear
@@ -19,6 +20,7 @@ from weft.nn.functional.sizes import along, reduced, reduction_of
 from weft.support.errors import InvalidInputError
 
 
+@checked
 def cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
     ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
@@ -45,6 +47,7 @@ def cross_entropy(
                      label_smoothing)
 
 
+@checked
 def linear_cross_entropy(
     input: Tensor, linear_weight: Tensor, target: Tensor, *, linear_bias: Tensor | None = None,
     weight: Tensor | None = None, reduction: str = "mean", ignore_index: int | None = None,
@@ -110,6 +113,7 @@ def _total_weight(
     return shares.sum()
 
 
+@checked
 def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
     ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",

@@ -10,6 +10,7 @@ import numpy as np
 from weft.amp.autocast import upcast
 from weft.eager.emitter import call
 from weft.eager.record import as_node, wrap
+from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.nn.functional.sizes import reduction_of
 from weft.support.errors import InvalidInputError
@@ -19,6 +20,7 @@ _NEVER = -1e30
 Lengths = Tensor | Sequence[int]
 
 
+@checked
 def ctc_loss(
     log_probs: Tensor, targets: Tensor, input_lengths: Lengths, target_lengths: Lengths,
     blank: int = 0, reduction: str = "mean", zero_infinity: bool = False,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from weft.eager.emitter import TENSORS, call
+from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.nn.functional.sizes import axis_of, promoted
 from weft.op.composites import losses, norms
 from weft.support.errors import InvalidInputError
 
 
+@checked
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x₁·x₂ / (max(|x₁|, eps) max(|x₂|, eps)) along ``dim`` of the operands, which broadcast."""
     x, y = promoted(x1, x2)
@@ -26,6 +28,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     return line.reshape(())
 
 
+@checked
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
@@ -34,6 +37,7 @@ def pairwise_distance(
     return losses.pairwise_distance(TENSORS, x, y, p, eps, keepdim)
 
 
+@checked
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The p-norms of the differences of all pairs of rows i < j, in row-major order."""
     if input.ndim != 2:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.eager.emitter import call
+from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.nn.functional.randomness import dropped
 from weft.support.errors import InvalidInputError
 
 
+@checked
 def dropout(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
@@ -40,12 +42,13 @@ def _channels(axes: int) -> Callable[..., Tensor]:
         return input.copy_(result) if inplace else result
 
     drop.__name__ = f"dropout{axes}d"
-    return drop
+    return checked(drop)
 
 
 dropout1d, dropout2d, dropout3d = (_channels(axes) for axes in (1, 2, 3))
 
 
+@checked
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
@@ -53,6 +56,7 @@ def alpha_dropout(
     return _alpha(input, p, training, inplace, tuple(input.shape))
 
 
+@checked
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:

@@ -8,11 +8,13 @@ from weft.eager.cell import node_of
 from weft.eager.checks import require_classes
 from weft.eager.emitter import TENSORS, call
 from weft.eager.grad_mode import no_grad
+from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.op.composites import norms
 from weft.support.errors import InvalidInputError
 
 
+@checked
 def embedding(
     input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
     norm_type: float = 2.0, scale_grad_by_freq: bool = False,
@@ -71,6 +73,7 @@ def _shorten_rows(input: Tensor, weight: Tensor, max_norm: float, norm_type: flo
         weight.copy_(call("where", is_long, short, table))
 
 
+@checked
 def embedding_bag(
     input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
     norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean",

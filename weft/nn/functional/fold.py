@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.eager.emitter import call
+from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.nn.functional.sizes import per_axis, with_batch, without_batch
 from weft.support.dataclass import dataclass
@@ -53,6 +54,7 @@ def _windows(
     return windows, pads
 
 
+@checked
 def unfold(
     input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Tensor:
@@ -70,6 +72,7 @@ def unfold(
     return without_batch(found.reshape((batch, channels * taps, count)), has_batch)
 
 
+@checked
 def fold(
     input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
     stride: Any = 1,

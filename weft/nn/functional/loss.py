@@ -9,6 +9,7 @@ from typing import Any
 
 from weft.amp.autocast import upcast
 from weft.eager.emitter import TENSORS, call
+from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.nn.functional.sizes import promoted, reduced, reduction_of
 from weft.op.composites import losses
@@ -33,6 +34,7 @@ def _weighted(found: Tensor, weight: Tensor | None, reduction: str, like: Tensor
     return reduced(found, reduction)
 
 
+@checked
 def mse_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", weight: Tensor | None = None,
@@ -42,6 +44,7 @@ def mse_loss(
     return _weighted(found, weight, reduction_of(reduction, size_average, reduce), input, True)
 
 
+@checked
 def l1_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", weight: Tensor | None = None,
@@ -51,6 +54,7 @@ def l1_loss(
     return _weighted(found, weight, reduction_of(reduction, size_average, reduce), input, True)
 
 
+@checked
 def smooth_l1_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", beta: float = 1.0,
@@ -62,6 +66,7 @@ def smooth_l1_loss(
     return reduced(found, reduction, size_average, reduce)
 
 
+@checked
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
     weight: Tensor | None = None,
@@ -73,6 +78,7 @@ def huber_loss(
     return _weighted(found, weight, reduction_of(reduction), input, False)
 
 
+@checked
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None,
     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -89,6 +95,7 @@ def binary_cross_entropy(
     return reduced(found, reduction, size_average, reduce)
 
 
+@checked
 def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None,
     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -104,6 +111,7 @@ def binary_cross_entropy_with_logits(
     return reduced(found, reduction, size_average, reduce)
 
 
+@checked
 def kl_div(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", log_target: bool = False,
@@ -115,6 +123,7 @@ def kl_div(
     return reduced(found, reduction, size_average, reduce)
 
 
+@checked
 def poisson_nll_loss(
     input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
     size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None,
@@ -126,6 +135,7 @@ def poisson_nll_loss(
     return reduced(found, reduction, size_average, reduce)
 
 
+@checked
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6,
     reduction: str = "mean",

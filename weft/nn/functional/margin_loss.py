@@ -11,6 +11,7 @@ from weft.eager.cell import node_of
 from weft.eager.checks import require_classes
 from weft.eager.emitter import TENSORS, call
 from weft.eager.functions.creation import as_tensor, one_hot
+from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.nn.functional.activation import logsigmoid
 from weft.nn.functional.distance import pairwise_distance
@@ -19,6 +20,7 @@ from weft.op.composites import losses
 from weft.support.errors import InvalidInputError
 
 
+@checked
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -28,6 +30,7 @@ def margin_ranking_loss(
     return reduced(found, reduction, size_average, reduce)
 
 
+@checked
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None,
     reduce: bool | None = None, reduction: str = "mean",
@@ -37,6 +40,7 @@ def hinge_embedding_loss(
     return reduced(found, reduction, size_average, reduce)
 
 
+@checked
 def soft_margin_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean",
@@ -46,6 +50,7 @@ def soft_margin_loss(
     return reduced(found, reduction, size_average, reduce)
 
 
+@checked
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -57,6 +62,7 @@ def cosine_embedding_loss(
     return reduced(found, reduction, size_average, reduce)
 
 
+@checked
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -78,6 +84,7 @@ def multi_margin_loss(
     return reduced(found, reduction, size_average, reduce)
 
 
+@checked
 def multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean",
@@ -107,6 +114,7 @@ def multilabel_margin_loss(
     return reduced(found if input.ndim > 1 else found.reshape(()), reduction, size_average, reduce)
 
 
+@checked
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None,
     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -118,6 +126,7 @@ def multilabel_soft_margin_loss(
     return reduced(found.mean(-1) if found.ndim else found, reduction, size_average, reduce)
 
 
+@checked
 def triplet_margin_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2,
     eps: float = 1e-6, swap: bool = False, size_average: bool | None = None,
@@ -130,6 +139,7 @@ def triplet_margin_loss(
     return reduced(found, reduction, size_average, reduce)
 
 
+@checked
 def triplet_margin_with_distance_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, *,
     distance_function: Callable[[Tensor, Tensor], Tensor] | None = None, margin: float = 1.0,

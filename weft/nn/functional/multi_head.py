@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from weft.eager.emitter import call
+from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.nn.functional.attention import (
     attention_with_weights,
@@ -16,6 +17,7 @@ from weft.nn.functional.conv import linear
 from weft.support.errors import InvalidInputError
 
 
+@checked
 def multi_head_attention_forward(
     query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
     in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None,

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 from weft.amp.autocast import upcast
 from weft.eager.emitter import call
+from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.support.errors import InvalidInputError
 
 
+@checked
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
@@ -63,6 +65,7 @@ def _vector(like: Tensor, size: int, value: float) -> Tensor:
     return call("full", value, shape=(size,), dtype=like.dtype.name)
 
 
+@checked
 def layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None,
     bias: Tensor | None = None, eps: float = 1e-5,
@@ -77,6 +80,7 @@ def layer_norm(
     return result.reshape(tuple(input.shape))
 
 
+@checked
 def rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None,
     eps: float | None = None,
@@ -107,6 +111,7 @@ def _rows(input: Tensor, normalized_shape: Sequence[int], name: str) -> tuple[Te
     return input.reshape((*shape[: len(shape) - len(sizes)], size)), size
 
 
+@checked
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -123,6 +128,7 @@ def group_norm(
                  epsilon=float(eps), scale=weight is not None, center=bias is not None)
 
 
+@checked
 def instance_norm(
     input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
     weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
@@ -156,6 +162,7 @@ def _move_statistics(
     running_var.copy_(running_var * (1 - momentum) + call("mean", var, axis=0) * momentum)
 
 
+@checked
 def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:

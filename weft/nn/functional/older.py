@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.eager.functions.elementwise import rsqrt
 from weft.eager.functions.reduction import var_mean
+from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.nn.functional import normalization, padding
 from weft.nn.functional.embedding import embedding as rows_of
@@ -15,11 +16,13 @@ from weft.nn.functional.resampling import grid_sample
 _MODES, _PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 
 
+@checked
 def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
     """``nn.functional.pad`` with a number."""
     return padding.pad(input, pad, value=value)
 
 
+@checked
 def grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int,
                  align_corners: bool) -> Tensor:
     """``grid_sample`` with modes by number."""
@@ -27,6 +30,7 @@ def grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_m
                        align_corners)
 
 
+@checked
 def embedding(weight: Tensor, indices: Tensor, padding_idx: int | None = -1,
               scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
     """The rows of ``weight`` at ``indices``; a padding index below 0 is none."""
@@ -34,6 +38,7 @@ def embedding(weight: Tensor, indices: Tensor, padding_idx: int | None = -1,
     return rows_of(indices, weight, unused, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
 
 
+@checked
 def batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None,
                running_mean: Tensor | None, running_var: Tensor | None, training: bool,
                momentum: float, eps: float, cudnn_enabled: bool = True) -> Tensor:  # noqa: ARG001
@@ -42,6 +47,7 @@ def batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None,
                                     momentum, eps)
 
 
+@checked
 def instance_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None,
                   running_mean: Tensor | None, running_var: Tensor | None, use_input_stats: bool,
                   momentum: float, eps: float, cudnn_enabled: bool = True) -> Tensor:  # noqa: ARG001
@@ -50,18 +56,21 @@ def instance_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None,
                                        use_input_stats, momentum, eps)
 
 
+@checked
 def layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None,
                bias: Tensor | None = None, eps: float = 1e-5, cudnn_enable: bool = True) -> Tensor:  # noqa: ARG001
     """``nn.functional.layer_norm``."""
     return normalization.layer_norm(input, normalized_shape, weight, bias, eps)
 
 
+@checked
 def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None,
                bias: Tensor | None = None, eps: float = 1e-5, cudnn_enabled: bool = True) -> Tensor:  # noqa: ARG001
     """``nn.functional.group_norm``."""
     return normalization.group_norm(input, num_groups, weight, bias, eps)
 
 
+@checked
 def native_layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None,
                       bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """``layer_norm``, the mean, and the reciprocal standard deviation."""
@@ -70,6 +79,7 @@ def native_layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Te
     return found, *_statistics(input, axes, eps, keepdim=True)
 
 
+@checked
 def native_batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None,
                       running_mean: Tensor | None, running_var: Tensor | None, training: bool,
                       momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.eager.emitter import call
+from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.support.errors import InvalidInputError
 
@@ -15,6 +16,7 @@ _MODES = ("reflect", "replicate", "circular")
 Pairs = list[tuple[int, int]]
 
 
+@checked
 def pad(
     input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Tensor:
@@ -83,6 +85,7 @@ def _positions(mode: str, size: int, before: int, after: int, axis: int) -> np.n
     return (size - 1) - np.abs(np.abs(places) - (size - 1))
 
 
+@checked
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """(…, C·r², H, W) to (…, C, H·r, W·r) (Shi et al. 2016)."""
     *leading, channels, height, width = input.shape
@@ -95,6 +98,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     return mixed.reshape((*leading, channels // (r * r), height * r, width * r))
 
 
+@checked
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """(…, C, H·r, W·r) to (…, C·r², H, W)."""
     *leading, channels, height, width = input.shape
@@ -107,6 +111,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     return mixed.reshape((*leading, channels * r * r, height // r, width // r))
 
 
+@checked
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Interleave the channels of ``groups`` groups (Zhang et al. 2018)."""
     shape = tuple(input.shape)

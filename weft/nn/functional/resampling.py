@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from weft.eager.emitter import call
+from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.support.errors import InvalidInputError
 from weft.topi.image.antialias import antialias_weights
 
 
+@checked
 def interpolate(
     input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
     align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
@@ -147,6 +149,7 @@ def _mixed(
     return total
 
 
+@checked
 def upsample(
     input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
     align_corners: bool | None = None,
@@ -155,16 +158,19 @@ def upsample(
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
+@checked
 def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """``interpolate`` to nearest neighbours."""
     return interpolate(input, size, scale_factor, "nearest")
 
 
+@checked
 def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """``interpolate`` by linear interpolation whose corners are aligned."""
     return interpolate(input, size, scale_factor, "bilinear", align_corners=True)
 
 
+@checked
 def grid_sample(
     input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
     align_corners: bool | None = None,
@@ -186,6 +192,7 @@ def grid_sample(
                 padding_mode=padding_mode, align_corners=bool(align_corners))
 
 
+@checked
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The grid of ``grid_sample`` for an output of ``size`` under affine maps.
 

@@ -10,6 +10,7 @@ from typing import Any
 from weft.eager.emitter import call
 from weft.eager.functions.elementwise import operands
 from weft.eager.record import wrap
+from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.support.errors import InvalidInputError
 
@@ -108,4 +109,4 @@ def _bound(bound: Any, function: Callable[..., Any], name: str) -> Callable[...,
     functools.update_wrapper(bound, function)
     del bound.__wrapped__  # whose signature has the bound argument too
     bound.__name__ = name
-    return bound
+    return checked(bound)

@@ -97,8 +97,10 @@ def margin_ranking(e: Emitter[V], x1: V, x2: V, y: V, margin: float = 0.0) -> V:
 
 
 def hinge_embedding(e: Emitter[V], x: V, y: V, margin: float = 1.0) -> V:
-    """X where the target is 1, max(0, margin - x) where it is -1."""
-    return e.call("where", e.call("equal", y, 1.0), x, _above_zero(e, margin - x))
+    """X where the target is 1, max(0, margin - x) where it is -1; both where it is neither."""
+    above = _above_zero(e, margin - x)
+    return (e.call("where", e.call("not_equal", y, -1.0), x, 0.0)
+            + e.call("where", e.call("not_equal", y, 1.0), above, 0.0))
 
 
 def soft_margin(e: Emitter[V], x: V, y: V) -> V:

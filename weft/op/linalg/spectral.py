@@ -104,7 +104,8 @@ def svd(x: te.Tensor, attrs: SvdAttrs) -> tuple[te.Tensor, ...]:
 def _svd_reference(x: np.ndarray, full: bool = False) -> tuple[np.ndarray, ...]:
     columns = x.shape[2]
     if not x.size:
-        return (np.zeros((len(x), x.shape[1], x.shape[1] if full else columns), x.dtype),
+        basis = np.eye(x.shape[1], x.shape[1] if full else columns, dtype=x.dtype)
+        return (np.stack([basis] * len(x)) if len(x) else np.zeros((0, *basis.shape), x.dtype),
                 np.zeros((len(x), columns), x.dtype), np.zeros((len(x), columns, columns), x.dtype))
     left, values, right = np.linalg.svd(x.astype(np.float64), full_matrices=full)
     vectors = np.swapaxes(right, 1, 2)
@@ -116,6 +117,7 @@ def _svd_reference(x: np.ndarray, full: bool = False) -> tuple[np.ndarray, ...]:
 
 svd.gradient(svd_gradient)
 svd.spec(_svd_reference, op_case(_apart(4, 4, 2)), op_case(_apart(5, 3)), op_case(_apart(2, 1)),
-         op_case((0, 3, 2)), op_case(_apart(3, 3), full=True))
+         op_case((0, 3, 2)), op_case(_apart(3, 3), full=True),
+         op_case((2, 3, 0), full=True))
 eigh.batching(merging())
 svd.batching(merging())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from weft.eager.cell import MODE
 from weft.eager.grad_mode import no_grad
 from weft.eager.tensor import Tensor
+from weft.nn.modules.arguments import check_keywords
 from weft.optim.optimizer import Optimizer
 from weft.support.errors import InvalidInputError
 
@@ -25,6 +26,10 @@ class LRScheduler:
 
     _is_initial: bool = False  # while the constructor makes its own step
     _get_lr_called_within_step: bool = False
+
+    def __new__(cls, *_: Any, **named: Any) -> Self:
+        check_keywords(cls, frozenset(named))
+        return super().__new__(cls)
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         check_optimizer(optimizer)

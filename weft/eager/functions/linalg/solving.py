@@ -22,7 +22,7 @@ from weft.eager.functions.linalg.matrices import (
     transposed,
     wide,
 )
-from weft.eager.signature import public
+from weft.eager.signature import checked, public
 from weft.support.errors import InvalidInputError
 
 SlogdetResult = namedtuple("SlogdetResult", ["sign", "logabsdet"])  # noqa: PYI024 - torch's
@@ -58,6 +58,7 @@ def slogdet(A: Any) -> SlogdetResult:
     return SlogdetResult(narrow(sign, x), narrow(size, x))
 
 
+@checked
 def logdet(input: Any) -> Any:
     """The logarithms of determinants, NaN for negative ones."""
     sign, size = slogdet(input)
