@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -99,3 +101,49 @@ def test_signatures_are_those_of_the_functions():
         "input", "dim", "keepdim", "dtype", "out"]
     assert weft.exp.__doc__
     assert weft.exp.__module__ == "weft.eager.functions.elementwise"
+
+
+def _callables() -> Iterator[tuple[str, Any]]:
+    """The public functions, methods, layers, optimisers and schedules, with their names."""
+    for package in (weft, weft.nn.functional, weft.linalg, weft.special, weft.fft):
+        for name in package.__all__:
+            found = getattr(package, name)
+            if inspect.isroutine(found) and found.__module__.startswith(
+                    ("weft.eager.functions", "weft.nn")):
+                yield f"{package.__name__}.{name}", found
+    for name in dir(weft.Tensor):
+        found = inspect.getattr_static(weft.Tensor, name)
+        if inspect.isfunction(found) and not name.startswith("_"):
+            yield f"weft.Tensor.{name}", found
+    for package in (weft.nn, weft.optim, weft.optim.lr_scheduler):
+        for name in package.__all__:
+            found = getattr(package, name)
+            if inspect.isclass(found) and not issubclass(found, (weft.Tensor, Exception)):
+                yield f"{package.__name__}.{name}", found
+
+
+# Their only argument is that of Python or of the array API, or they are called too often to look.
+_PLAIN = {"weft.is_tensor", "weft.Tensor.lowered", "weft.manual_seed", "weft.set_rng_state",
+          "weft.Tensor.size",
+          "weft.Tensor.to_device", "weft.alias_copy", "weft.nn.Buffer", "weft.nn.Parameter",
+          "weft.nn.UninitializedBuffer", "weft.nn.UninitializedParameter"}
+
+
+def test_a_misspelled_keyword_is_answered_with_the_nearest() -> None:
+    wrong = []
+    for name, found in _callables():
+        parameters = [p for p in inspect.signature(found).parameters.values() if p.kind in (
+            p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        if name in _PLAIN or not parameters or parameters[-1].name == "self":
+            continue
+        needed = [p for p in parameters if p.default is p.empty and p is not parameters[-1]]
+        misspelled = parameters[-1].name + "z"
+        try:
+            found(*[weft.ones(2, 2)] * sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in needed),
+                  **{misspelled: 1})
+        except weft.WeftError as error:
+            if misspelled not in str(error) or "did you mean" not in str(error):
+                wrong.append(f"{name}: {error}")
+        except TypeError as error:
+            wrong.append(f"{name}: {error}")
+    assert not wrong, "\n".join(wrong)

@@ -18,7 +18,7 @@ from weft.eager.functions.indexing import getitem
 from weft.eager.functions.shape import viewed
 from weft.eager.node import Node
 from weft.eager.record import as_node, record, wrap
-from weft.eager.signature import public, row
+from weft.eager.signature import checked, public, row
 from weft.eager.views import Conjugated, Joined, Parts
 from weft.op.composites import complex_arithmetic as arithmetic
 from weft.support.errors import InvalidInputError
@@ -60,6 +60,7 @@ def polar(abs: Any, angle: Any) -> Tensor:
     return wrap(joined(*arithmetic.polar(TENSORS, *_parts_to_join("polar", abs, angle))))
 
 
+@checked
 def view_as_real(input: Any) -> Tensor:
     """A view of complex numbers with a new last axis for the two parts."""
     if not _is_complex(input):
@@ -68,6 +69,7 @@ def view_as_real(input: Any) -> Tensor:
     return viewed(input, Parts())
 
 
+@checked
 def view_as_complex(input: Any) -> Tensor:
     """A view of floats, whose last axis of size 2 holds the two parts, as complex numbers."""
     return viewed(input, Joined())
@@ -126,11 +128,13 @@ sgn = row("sgn", "-1, 0 or 1; of complex numbers ``input / abs(input)``.", _sgn)
 isreal = row("isreal", "Whether the imaginary part is zero.", _isreal)
 
 
+@checked
 def adjoint(input: Any) -> Tensor:
     """The conjugate transposes of the matrices of the last two axes."""
     return conj(_tensor(input).transpose(-2, -1))
 
 
+@checked
 def is_complex(input: Any) -> builtins.bool:
     """Whether the elements are complex numbers."""
     return _is_complex(input)
