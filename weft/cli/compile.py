@@ -63,9 +63,8 @@ def compile_command(model: str, output: Path | None, target: str | None,
     weft compile net.onnx --levels v2,v3,v4           code for old and new CPUs in one file
     weft compile net.onnx --format c -o build/net     net.o, net.h and main.c for C
 
-    An artifact runs at all sizes of a model with dynamic shapes. As it contains no compiler, a
-    model without a program for all sizes (weft inspect says why) needs --input-shape for each
-    input with a dynamic shape.
+    An artifact runs at all sizes of a model with dynamic shapes. A model without a program for all
+    sizes (weft inspect says why) needs --input-shape for each input with a dynamic shape.
     """
     suffix = ".weft" if format == "weft" else ""
     is_file = Path(model).is_file()  # weft.compile reports other paths

@@ -36,7 +36,7 @@ def program_per_shapes(manifest: Manifest, error: WeftError, *, asked: bool = Fa
         f"a program is compiled for each new set of input shapes: {sizes or manifest.signature()}",
         reason_of(error),
         f"each new set of shapes is compiled at its first call: {_COMPILE_TIME}; such a model is "
-        "not kept in the cache and cannot be exported",
+        "not kept in the cache, and is exported with the shapes that it was called with",
         _sizes_to_give(dynamic), listed_only=asked)
 
 
@@ -97,7 +97,7 @@ def kernels_compiled_at_calls(manifest: Manifest, error: WeftError, *, asked: bo
     return Fallback(
         f"kernels are compiled during calls, for each new set of shapes: {names}",
         reason_of(error), f"0.1 s or more for each kernel and new set of shapes ({_COMPILE_TIME} "
-        "in all); such a model cannot be exported",
+        "in all); such a model is exported with the shapes that it was called with",
         "give all sizes of the inputs, and bound the sizes that data determines",
         listed_only=asked)
 

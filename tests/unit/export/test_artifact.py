@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 import weft
 from tests.unit.runtime.programs import C, code, expected, manifest, sample
@@ -102,6 +104,57 @@ def test_an_artifact_needs_numpy_alone(tmp_path, text):
     done = subprocess.run([sys.executable, "-c", _BARE, str(path)], capture_output=True, text=True,
                           check=False)
     assert (done.returncode, done.stdout.strip() in ("1.0", "2.0")) == (0, True), done.stderr
+
+
+# Runs the calls of several artifacts in one such process, where ml_dtypes is there as well.
+_MANY = _BARE.partition("import numpy as np")[0].replace('"weft"', '"weft", "ml_dtypes"') + """
+import pickle
+import weft
+found = []
+for path, entry, inputs in pickle.load(sys.stdin.buffer):
+    results = weft.load(path, entry=entry)(*inputs)
+    found.append(results if isinstance(results, tuple) else (results,))
+compiler = ("weft.ir", "weft.codegen", "weft.compiler", "weft.te", "llvmlite", "numba")
+assert not [name for name in sys.modules if name.startswith(compiler)]
+sys.stdout.buffer.write(pickle.dumps(found))
+"""
+GROW = """
+    def @grow(%n: int32, %x: Tensor[(?,), float32]) -> Tensor[(?,), float32] {
+      if (less(%n, 1)) { %x } else {
+        @grow(subtract(%n, 1), concatenate((%x, exp(%x)), axis=0)) } }
+    def @main(%n: int32, %x: Tensor[(2,), float32]) { @grow(%n, %x) }"""
+
+
+@pytest.mark.filterwarnings("ignore::weft.FallbackWarning")
+def test_every_form_needs_numpy_alone(tmp_path):
+    """Each form of a program gives the bits of the compiled module."""
+    x, two = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4), np.float32([0, -1])
+    softmax = "def @main(%x: Tensor[({}, 4), {}]) {{ nn.softmax(%x) }}"
+    spread = {"devices": ["sim:0", "sim:1"], "placement": "cost"}
+    forms = [(softmax.format("n", "float32"), {"symbolic_sizes": False}, [x]),
+             (softmax.format("n", "float32"), {"specialize": {"n": [3]}}, [x]),
+             (softmax.format(3, "bfloat16"), {}, [x.astype(bfloat16)]),
+             ("def @main(%x: Tensor[(3, 4), float32]) { argwhere(greater(%x, 0f)) }", {}, [x]),
+             ("def @main(%x: Tensor[(3, 4), float32]) { (exp(%x), tanh(%x)) }", spread, [x]),
+             (GROW, {}, [np.int32(2), two])]
+    modules = [weft.compile(weft.parse(text), **options) for text, options, _ in forms]
+    calls, wanted = [], []
+    for number, (module, (_, _, inputs)) in enumerate(zip(modules, forms, strict=True)):
+        results = module(*inputs)
+        wanted.append(results if isinstance(results, tuple) else (results,))
+        module.export(tmp_path / f"{number}.weft", check=False)
+        calls.append((tmp_path / f"{number}.weft", None, inputs))
+    weft.export_entries({"data": modules[3], "narrow": modules[2]}, tmp_path / "two.weft")
+    for entry, number in (("data", 3), ("narrow", 2)):
+        calls.append((tmp_path / "two.weft", entry, forms[number][2]))
+        wanted.append(wanted[number])
+    done = subprocess.run([sys.executable, "-c", _MANY], capture_output=True, check=False,
+                          input=pickle.dumps(calls))
+    assert done.returncode == 0, done.stderr.decode()
+    for found, right in zip(pickle.loads(done.stdout), wanted, strict=True):
+        for one, other in zip(found, right, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
 
 
 def test_an_artifact_with_narrow_data_says_what_it_needs(tmp_path):

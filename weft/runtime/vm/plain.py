@@ -76,19 +76,26 @@ def _read_field(field: dataclasses.Field[Any], value: Any) -> Any:
 
 
 def _read_kernel(plain: Mapping[str, Any]) -> VmKernel:
-    fields = dict(plain)
-    outputs = tuple(TensorForm(str(o["dtype"]), tuple(map(_whole, o["shape"])))
-                    for o in fields.pop("outputs"))
+    outputs = tuple(TensorForm(_text(o["dtype"]), tuple(map(_whole, o["shape"])))
+                    for o in plain.get("outputs", ()))
     for form in outputs:
         numpy_dtype(form.dtype)
     # Absent in the first artifacts of this format.
-    input_shapes = tuple(tuple(map(_whole, s)) for s in fields.pop("input_shapes", ()))
-    counted = tuple((_whole(o), _whole(a), _whole(n)) for o, a, n in fields.pop("counted", ()))
-    value_args = tuple(map(_whole, fields.pop("value_args", ())))
-    kernel = VmKernel(outputs=outputs, input_shapes=input_shapes, counted=counted,
-                      value_args=value_args, **fields)
+    input_shapes = tuple(tuple(map(_whole, s)) for s in plain.get("input_shapes", ()))
+    counted = tuple((_whole(o), _whole(a), _whole(n)) for o, a, n in plain.get("counted", ()))
+    kernel = VmKernel(
+        _text(plain["symbol"]), _whole(plain["num_inputs"]), outputs,
+        _whole(plain["workspace_bytes"]), _text(plain["implementation"]), _text(plain["op"]),
+        _whole(plain["flops"]), _whole(plain["bytes_moved"]), _text(plain["source"]),
+        input_shapes, counted, tuple(map(_whole, plain.get("value_args", ()))))
     _check_kernel(kernel)
     return kernel
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"not a text: {value!r}")
+    return value
 
 
 def _read_special(plain: Mapping[str, Any]) -> SpecialKernel:
