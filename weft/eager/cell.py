@@ -23,7 +23,8 @@ class Cell:
 
     __slots__ = ("__weakref__", "_grad", "_hooks", "_memory", "_node", "_view")
 
-    made: ClassVar[Callable[[Node], Any]]  # ``Tensor`` from a node; ``tensor.py`` sets it
+    plain: ClassVar[type[Any]]  # ``Tensor``; ``tensor.py`` sets it
+    made: ClassVar[Callable[[Node], Any]]  # a tensor from a node; ``tensor.py`` sets it
     lowered: ClassVar[Callable[..., Any]]  # a call of complex numbers; ``tensor.py`` sets it
 
     _node: Node | ModuleMemory

@@ -113,8 +113,7 @@ class ProgramCache:
     def _program(self, cut: Cut) -> _Program:
         structures = self._structures
         found = structures.get(cut.key)
-        numbers = cut.numbers
-        plain = tuple([n.value for n in numbers])
+        plain = tuple([n.value for n in cut.numbers]) if cut.numbers else ()
         if found is not None and found.last is not None and plain == found.last[0]:
             self.hits += 1
             structures.move_to_end(cut.key)

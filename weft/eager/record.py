@@ -69,21 +69,24 @@ def made(sig: Signature, nodes: tuple[Node, ...]) -> Node:
     return node
 
 
-def recorded(sig: Signature, nodes: tuple[Node, ...]) -> Any:
+def recorded(sig: Signature, nodes: tuple[Node, ...], inner: int = 3) -> Any:
     """The tensor of a call with one result whose signature is known: ``wrap(made(sig, nodes))``.
 
-    It is for functions that only other functions of weft call, so that their frames need no look.
+    The nearest ``inner`` frames, this one included, are weft's: that of the caller, and that of the
+    function of weft that called it.
     """
-    frame = sys._getframe(3)  # noqa: SLF001 - as documented
+    frame = sys._getframe(inner)  # noqa: SLF001 - as documented
     code = frame.f_code
-    node = Node(sig, nodes, None, user_site(3) if code.co_filename.startswith(PACKAGE_ROOT)
+    node = Node(sig, nodes, None, user_site(inner) if code.co_filename.startswith(PACKAGE_ROOT)
                 else (code, frame.f_lasti))
     for arg in nodes:
         if arg.grad is not None:
             if sig.differentiable and MODE.grad:
                 node.grad = RECORDED
             break
-    cell = Cell.made(node)
+    cell = object.__new__(Cell.plain)  # as ``new_cell``
+    cell._node = node
+    cell._grad = cell._hooks = cell._view = cell._memory = None
     mode = MODE
     if mode.trace is not None:
         mode.trace.made(cell)

@@ -274,7 +274,8 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
 
     def numpy(self) -> np.ndarray:
         """The value as an array that cannot be written to; ``.copy()`` of it can."""
-        if self.requires_grad and MODE.grad:
+        if (self._view is not None or getattr(self._node, "grad", None)) and self.requires_grad \
+                and MODE.grad:
             raise InvalidInputError("numpy() of a tensor that requires a gradient",
                                     help="use .detach().numpy()")
         return self._host_array()
@@ -490,6 +491,7 @@ def _is_device(arg: Any) -> bool:
 
 
 
+Cell.plain = Tensor
 Cell.made = partial(new_cell, Tensor)
 Cell.lowered = lowered
 

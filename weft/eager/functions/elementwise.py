@@ -109,11 +109,16 @@ def _of_booleans(name: str, nodes: tuple[Node, ...]) -> Tensor:
 def unary(name: str, x: Any) -> Tensor:
     """An elementwise operator; integers become floats."""
     node = node_of(x) if isinstance(x, Cell) else as_node(x)
-    sig = _FAST.get((name, node.sig.out))
-    if sig is not None:
-        return recorded(sig, (node,))
     if node.sig.out.dtype.rank < 2:
         node = cast(node, get_default_dtype())
+    return _alone(name, node)
+
+
+def _alone(name: str, node: Node) -> Tensor:
+    """An operator without attributes of one operand, in its dtype; ``recorded`` says who calls."""
+    sig = _FAST.get((name, node.sig.out))
+    if sig is not None:
+        return recorded(sig, (node,), 4)
     made = record(name, (node,), {})
     if not node.sig.out.dtype.is_complex:
         _FAST[name, node.sig.out] = made.sig
@@ -122,26 +127,26 @@ def unary(name: str, x: Any) -> Tensor:
 
 def _whole(name: str, x: Any) -> Tensor:
     """An elementwise operator that keeps integers."""
-    return wrap(record(name, (as_node(x),), {}))
+    return _alone(name, as_node(x))
 
 
 def _signed(name: str, x: Any) -> Tensor:
     """An elementwise operator that changes neither booleans nor unsigned integers."""
     node = as_node(x)
-    return wrap(record(name if node.sig.out.dtype is not bool_ else "copy", (node,), {}))
+    return _alone(name if node.sig.out.dtype is not bool_ else "copy", node)
 
 
 def _rounded(name: str, x: Any) -> Tensor:
     """An elementwise operator that leaves integers as they are."""
     node = as_node(x)
-    return wrap(record(name if node.sig.out.dtype.rank > 1 else "copy", (node,), {}))
+    return _alone(name if node.sig.out.dtype.rank > 1 else "copy", node)
 
 
 def _negated(x: Any) -> Tensor:
     node = as_node(x)
     if node.sig.out.dtype is bool_:
         raise InvalidInputError("negation of booleans", help="use ~x or logical_not")
-    return wrap(record("negative", (node,), {}))
+    return _alone("negative", node)
 
 
 def _positive(x: Any) -> Any:
