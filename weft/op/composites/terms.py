@@ -99,9 +99,18 @@ def _is_bool(expr: Expr) -> bool:
 
 
 def composed(builder: Builder, composite: Callable[..., Any], *operands: Any, **attrs: Any) -> Any:
-    """The result of ``composite`` for expressions; a tuple of expressions for several results."""
+    """The result of ``composite`` for expressions; a tuple of expressions for several results.
+
+    An operand may be a tuple of expressions.
+    """
     emitter = TermEmitter(builder)
-    values = [Term(builder, v) if isinstance(v, Expr) else v for v in operands]
-    named = {k: Term(builder, v) if isinstance(v, Expr) else v for k, v in attrs.items()}
+    values = [_term(builder, v) for v in operands]
+    named = {k: _term(builder, v) for k, v in attrs.items()}
     result = composite(emitter, *values, **named)
     return tuple(r.expr for r in result) if isinstance(result, tuple) else result.expr
+
+
+def _term(builder: Builder, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple([_term(builder, v) for v in value])
+    return Term(builder, value) if isinstance(value, Expr) else value

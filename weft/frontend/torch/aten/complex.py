@@ -1,4 +1,7 @@
-"""Converters of operators on complex tensors, which are pairs of real ones."""
+"""Converters of operators on complex tensors, which are pairs of real ones.
+
+What operators are for pairs is said by ``weft.op.composites.complex_numbers``.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,11 @@ from weft.frontend.torch.complex_pairs import (
 )
 from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts, find_converter
-from weft.ir import Expr, Op
-from weft.op.composites import pairs
+from weft.ir import Expr
+from weft.op.composites import complex_arithmetic as arithmetic
+from weft.op.composites import complex_functions as functions
+from weft.op.composites.complex_numbers import COMPOSITES
+from weft.op.composites.terms import Term
 
 # Linear operators, which act on each part alone.
 _BY_PARTS = """view reshape _unsafe_view _reshape_copy view_copy permute permute_copy transpose.int
@@ -102,23 +108,38 @@ def add(node: Node, x: Any, y: Any, alpha: Any = 1) -> Complex:
     return Complex(node.call(operator, a.real, b.real), node.call(operator, a.imag, b.imag))
 
 
+def _composed(node: Node, composite: Callable[..., Any], *values: Complex) -> Any:
+    """A composite over pairs: complex numbers, or a real or boolean tensor."""
+    found = node.composed(composite, *[(value.real, value.imag) for value in values])
+    return Complex(*found) if isinstance(found, tuple) else found
+
+
+# Functions of one tensor whose names are those of operators.
+_FUNCTIONS = """abs exp expm1 log log1p log2 log10 sqrt rsqrt sigmoid sin cos tan asin acos atan
+    sinh cosh tanh asinh acosh atanh isnan isinf isfinite logical_not"""
+
+
+@of_complex(*_FUNCTIONS.split())
+def function(node: Node, x: Complex) -> Any:
+    return _composed(node, COMPOSITES[node.op.split(".")[1]], x)
+
+
 @of_complex("mul")
 def multiply(node: Node, x: Any, y: Any) -> Complex:
     return _times(node, _complex(node, x), _complex(node, y))
 
 
-def _times(node: Node, a: Complex, b: Complex, times: Callable[[Expr, Expr], Expr] | None = None
-           ) -> Complex:
-    product = times or (lambda p, q: node.call(op.multiply, p, q))
-    return Complex(
-        node.call(op.subtract, product(a.real, b.real), product(a.imag, b.imag)),
-        node.call(op.add, product(a.real, b.imag), product(a.imag, b.real)))
+def _times(node: Node, a: Complex, b: Complex) -> Complex:
+    return _composed(node, arithmetic.multiply, a, b)  # type: ignore[no-any-return]
 
 
 @of_complex(*_BILINEAR.split())
 def matrix_product(node: Node, x: Any, y: Any, *_options: Any) -> Complex:
-    return _times(node, _complex(node, x), _complex(node, y),
-                  lambda p, q: _on_reals(node, [p, q]))
+    def times(p: Term, q: Term) -> Term:
+        return Term(node, _on_reals(node, [p.expr, q.expr]))
+
+    return _composed(node, lambda _e, a, b: arithmetic.product(a, b, times),  # type: ignore[no-any-return]
+                     _complex(node, x), _complex(node, y))
 
 
 @of_complex("div", "true_divide")
@@ -126,22 +147,12 @@ def divide(node: Node, x: Any, y: Any) -> Complex:
     a, b = _complex(node, x), _complex(node, y)
     if not isinstance(y, Complex) and not isinstance(y, complex):
         return a.over_parts(lambda part: node.call(op.divide, part, b.real))
-    above = _times(node, a, _conjugate(node, b))
-    below = _squared_length(node, b)
-    return above.over_parts(lambda part: node.call(op.divide, part, below))
+    return _composed(node, arithmetic.divide, a, b)  # type: ignore[no-any-return]
 
 
 @of_complex("reciprocal")
 def reciprocal(node: Node, x: Complex) -> Complex:
-    return divide(node, 1, x)
-
-
-def _squared_length(node: Node, x: Complex) -> Expr:
-    return node.call(op.add, *(node.call(op.multiply, p, p) for p in (x.real, x.imag)))
-
-
-def _conjugate(node: Node, x: Complex) -> Complex:
-    return Complex(x.real, node.call(op.negative, x.imag))
+    return _composed(node, arithmetic.reciprocal, x)  # type: ignore[no-any-return]
 
 
 @converts("_conj", "_conj_physical", "conj_physical", "conj")
@@ -151,7 +162,7 @@ def real_itself(_node: Node, x: Expr) -> Expr:
 
 @of_complex("_conj", "_conj_physical", "conj_physical", "conj")
 def conjugate(node: Node, x: Complex) -> Complex:
-    return _conjugate(node, x)
+    return _composed(node, arithmetic.conjugate, x)  # type: ignore[no-any-return]
 
 
 @converts("resolve_conj", "resolve_neg")
@@ -193,8 +204,7 @@ def from_parts(node: Node, real: Expr, imag: Expr) -> Complex:
 @converts("polar")
 @of_complex("polar")
 def polar(node: Node, length: Expr, angle: Expr) -> Complex:
-    cos, sin = (node.call(function, angle) for function in (op.cos, op.sin))
-    return Complex(node.call(op.multiply, length, cos), node.call(op.multiply, length, sin))
+    return Complex(*node.composed(arithmetic.polar, length, angle))
 
 
 @converts("view_as_complex")
@@ -209,33 +219,14 @@ def view_as_real(_node: Node, x: Complex) -> Expr:
     return pair_of(x)
 
 
-@of_complex("abs")
-def length_of(node: Node, x: Complex) -> Expr:
-    return node.composed(pairs.hypot, x.real, x.imag)
-
-
 @of_complex("angle")
 def angle_of(node: Node, x: Complex) -> Expr:
-    return node.composed(pairs.atan2, x.imag, x.real)
-
-
-@of_complex("exp")
-def exp(node: Node, x: Complex) -> Complex:
-    return polar(node, node.call(op.exp, x.real), x.imag)
-
-
-@of_complex("log")
-def log(node: Node, x: Complex) -> Complex:
-    return Complex(node.call(op.log, length_of(node, x)), angle_of(node, x))
+    return _composed(node, arithmetic.angle, x)  # type: ignore[no-any-return]
 
 
 @of_complex("sgn")
 def sgn(node: Node, x: Complex) -> Complex:
-    """``x / abs(x)``; 0 of 0."""
-    size = length_of(node, x)
-    safe = node.call(op.where, node.call(op.equal, size, node.scalar_like(0, size)),
-                     node.scalar_like(1, size), size)
-    return x.over_parts(lambda part: node.call(op.divide, part, safe))
+    return _composed(node, arithmetic.sign, x)  # type: ignore[no-any-return]
 
 
 @of_complex("pow.Tensor_Scalar")
@@ -248,19 +239,23 @@ def power(node: Node, x: Complex, exponent: Any) -> Complex:
             for _ in range(count - 1):
                 made = _times(node, made, x)
             return made if exponent > 0 else divide(node, 1, made)
-    return exp(node, _times(node, log(node, x), _complex(node, exponent)))
+    return power_of(node, x, exponent)
 
 
 _MOST_FACTORS = 8
 
 
+@of_complex("pow")
+def power_of(node: Node, x: Any, exponent: Any) -> Complex:
+    return _composed(node, functions.power, _complex(node, x),  # type: ignore[no-any-return]
+                     _complex(node, exponent))
+
+
 @of_complex("eq", "ne")
 def compare(node: Node, x: Any, y: Any) -> Expr:
     a, b = (v if isinstance(v, Complex) else Complex(*_parts(node, v, x, y)) for v in (x, y))
-    is_equal = ".eq." in node.op
-    operator: Op = op.equal if is_equal else op.not_equal
-    found = (node.call(operator, p, q) for p, q in ((a.real, b.real), (a.imag, b.imag)))
-    return node.call(op.logical_and if is_equal else op.logical_or, *found)
+    composite = arithmetic.equal if ".eq." in node.op else arithmetic.not_equal
+    return _composed(node, composite, a, b)  # type: ignore[no-any-return]
 
 
 def _parts(node: Node, value: Any, *others: Any) -> tuple[Expr, Expr]:
