@@ -169,6 +169,12 @@ class Node(NodeBase):
                             got=", ".join(self.options))
         return self.options[name]
 
+    def assign(self, index: int, real: Expr) -> None:
+        """Make ``real`` the next value of an operand that persists between runs."""
+        info, name = self.operand(index).info, self.variables.name_of(self, self.stored(index))
+        value = real if info.quantization is None else quantized(real, info, self.span)
+        self.variables.assign(self, name, value)
+
     def array(self, index: int, what: str) -> np.ndarray:
         """The value of an operand that is known; ``UnsupportedModelError`` for others."""
         value = self.operand(index).value

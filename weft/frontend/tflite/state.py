@@ -110,4 +110,5 @@ class Variables:
             type_ = tensor_type(value)
             self.parameters[name] = Var(name, type_, span=node.span, checked_type=type_)
         self.current[name] = value
+        self._names[id(value)] = (value, name)
         self.assigned.add(name)
