@@ -5,6 +5,7 @@ from __future__ import annotations
 _STRINGS = "weft has no strings"
 _TABLES = "tables with keys are not tensors"
 _COMPLEX = "weft has no complex dtype"
+_STABLEHLO = "an operation of StableHLO that needs more than its operands: read the model as .mlir"
 
 REFUSED: dict[str, str] = {
     **dict.fromkeys(("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE",
@@ -16,6 +17,12 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(("MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"),
                     "its numbers are those of one runtime"),
     "REDUCE_WINDOW": "no converter of TensorFlow writes it",
+    **{f"STABLEHLO_{name}": _STABLEHLO for name in (
+        "BROADCAST_IN_DIM", "CBRT", "CLAMP", "COMPARE", "COMPOSITE", "CONCATENATE", "CONVOLUTION",
+        "CUSTOM_CALL", "DOT_GENERAL", "DYNAMIC_SLICE", "DYNAMIC_UPDATE_SLICE", "GATHER", "IOTA",
+        "PAD", "REDUCE", "REDUCE_WINDOW", "RESHAPE", "RNG_BIT_GENERATOR", "SCATTER", "SHIFT_LEFT",
+        "SLICE", "SORT", "TRANSPOSE", "WHILE")},
+    "CUSTOM": "by the code of the operator: weft.tflite_converter",
     "DELEGATE": "a part of the model that another library compiled",
     "DENSIFY": "sparse constants are not read",
     "CONCAT_EMBEDDINGS": "no runtime implements it",

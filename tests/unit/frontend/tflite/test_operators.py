@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.unit.frontend.tflite import operator_table
 from tests.unit.frontend.tflite.builder import Graph, Op, T, tflite_file
 from weft.frontend.tflite import from_tflite
 from weft.ir.dtype import DType
@@ -126,6 +127,9 @@ CASES: dict[str, tuple[Any, Any]] = {
                              np.where((np.arange(15).reshape(3, 5) // 5 >= 1)
                                       & (np.arange(15).reshape(3, 5) % 5 >= 1)
                                       & (np.arange(15).reshape(3, 5) % 5 <= 2), 1, ROWS)),
+    "STABLEHLO_REMAINDER": (lambda: one("STABLEHLO_REMAINDER", [ints(7, -7), ints(3, 3)],
+                                        dtypes=("int32",)), ints(1, -1)),
+    "STABLEHLO_OR": (lambda: one("STABLEHLO_OR", [ints(6), ints(9)], dtypes=("int32",)), ints(15)),
     "CUMSUM": (lambda: one("CUMSUM", [X, ints(1)], constant=(1,), table="CumsumOptions",
                            Exclusive=True), np.cumsum(X, 1) - X),
 }
@@ -177,3 +181,9 @@ def test_signatures_name_inputs_and_choose_a_subgraph() -> None:
     module = from_tflite(data, signature="size")
     assert (module.attrs["input_names"], module.attrs["output_names"]) == (("a",), ("y0",))
     np.testing.assert_array_equal(evaluate(module, [x]), abs(x))
+
+
+def test_the_page_says_what_is_converted() -> None:
+    """After a change: ``python -m tests.unit.frontend.tflite.operator_table``."""
+    text = operator_table.PAGE.read_text(encoding="utf-8")
+    assert operator_table.updated(text) == text

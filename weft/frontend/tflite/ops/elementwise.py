@@ -10,7 +10,7 @@ from weft import op
 from weft.frontend.common.typed import tensor_type
 from weft.frontend.tflite.model import Tensor
 from weft.frontend.tflite.node import Node, known_options
-from weft.frontend.tflite.registry import converts
+from weft.frontend.tflite.registry import CONVERTERS, converts
 from weft.ir.expr import Expr
 from weft.ir.op import Op
 from weft.op.composites import activations, pairs
@@ -36,6 +36,16 @@ _RANGES: dict[str, tuple[float, float]] = {
 _ACTIVATIONS = {0: "NONE", 1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6", 4: "TANH", 5: "SIGN_BIT"}
 
 
+# Operations of StableHLO that files may contain, and builtin operators that compute the same.
+_STABLEHLO = {
+    "ABS": "ABS", "CONVERT": "CAST", "COSINE": "COS", "EXPONENTIAL": "EXP", "FLOOR": "FLOOR",
+    "LOG": "LOG", "LOGISTIC": "LOGISTIC", "MAXIMUM": "MAXIMUM", "MINIMUM": "MINIMUM",
+    "NEGATE": "NEG", "POWER": "POW", "RSQRT": "RSQRT", "SELECT": "SELECT_V2", "TANH": "TANH",
+}
+_STABLEHLO_BINARY: dict[str, Op] = {"ADD": op.add, "MULTIPLY": op.multiply, "SUBTRACT": op.subtract,
+                                    "REMAINDER": op.trunc_mod}
+
+
 def _unary(operator: Op) -> Callable[[Node], Expr]:
     return lambda node: node.call(operator, node.input(0))
 
@@ -48,6 +58,24 @@ for _name, _operator in _UNARY.items():
     converts(_name)(_unary(_operator))
 for _name, _operator in _BINARY.items():
     converts(_name)(_binary(_operator))
+
+
+for _name, _operator in _STABLEHLO_BINARY.items():
+    converts(f"STABLEHLO_{_name}")(_binary(_operator))
+
+
+@converts("STABLEHLO_DIVIDE")
+def divide(node: Node) -> Expr:
+    operator = op.divide if node.dtype().is_float else op.trunc_divide
+    return node.call(operator, node.input(0), node.input(1))
+
+
+@converts("STABLEHLO_AND", "STABLEHLO_OR")
+def logical(node: Node) -> Expr:
+    is_and, is_bool = node.op == "STABLEHLO_AND", node.dtype().is_bool
+    operator: Op = (op.logical_and if is_and else op.logical_or) if is_bool else (
+        op.bitwise_and if is_and else op.bitwise_or)
+    return node.call(operator, node.input(0), node.input(1))
 
 
 @converts(*_ARITHMETIC)
@@ -176,3 +204,9 @@ def cast(node: Node) -> Expr:
 @converts("BITCAST")
 def bitcast(node: Node) -> Expr:
     return node.call(op.reinterpret, node.stored(0), dtype=node.results[0].dtype)
+
+
+for _name, _same in _STABLEHLO.items():
+    _found = CONVERTERS.find(_same)
+    if _found is not None:
+        CONVERTERS.register(f"STABLEHLO_{_name}", _found)
