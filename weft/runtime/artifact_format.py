@@ -12,15 +12,17 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-import zipfile
 from collections.abc import Mapping, Sequence
-from typing import IO, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from weft.runtime.manifest import Manifest
 from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError
+
+if TYPE_CHECKING:
+    import zipfile  # entries of the cache need none of it
 
 # The bytes of a member, in the order in which they are written.
 Chunks: TypeAlias = "Sequence[bytes | memoryview]"
@@ -45,6 +47,8 @@ def digest_of(chunks: Chunks) -> str:
 
 def write_archive(file: IO[bytes], members: Mapping[str, Chunks]) -> None:
     """Write the members in order, each at a multiple of 64 bytes."""
+    import zipfile
+
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, chunks in members.items():
             info = zipfile.ZipInfo(name, _EPOCH)
@@ -59,7 +63,9 @@ def write_archive(file: IO[bytes], members: Mapping[str, Chunks]) -> None:
 
 def _padding(offset: int, info: zipfile.ZipInfo) -> bytes:
     """An extra field that moves the member's first byte to a multiple of the alignment."""
-    large = info.file_size >= zipfile.ZIP64_LIMIT // 2
+    from zipfile import ZIP64_LIMIT
+
+    large = info.file_size >= ZIP64_LIMIT // 2
     info.CRC = info.compress_size = 0  # not known yet; they do not change the length of the header
     header = len(info.FileHeader(zip64=large)) + 4
     missing = -(offset + header) % MEMBER_ALIGNMENT
@@ -68,6 +74,8 @@ def _padding(offset: int, info: zipfile.ZipInfo) -> bytes:
 
 def locate_members(file: IO[bytes], size: int) -> dict[str, tuple[int, int]]:
     """Offset and size of each member; ``ArtifactError`` for a file that is not an archive."""
+    import zipfile
+
     try:
         with zipfile.ZipFile(file) as archive:
             infos = {info.filename: info for info in archive.infolist()}

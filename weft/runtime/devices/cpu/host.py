@@ -5,6 +5,7 @@ Feature names are those of LLVM, with the name that /proc/cpuinfo uses.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -110,15 +111,25 @@ def listed_features(cpuinfo: str) -> frozenset[str]:
 
 def cache_bytes(level: int, default: int) -> int:
     """The size in bytes of CPU 0's data or unified cache of ``level``; ``default`` if unknown."""
-    root = Path("/sys/devices/system/cpu/cpu0/cache")
-    try:
-        for index in sorted(root.glob("index*")):
-            kind = (index / "type").read_text().strip()
-            if kind != "Instruction" and int((index / "level").read_text()) == level:
-                return _size((index / "size").read_text().strip())
-    except (OSError, ValueError):
-        pass  # containers may hide /sys
-    return default
+    return _caches().get(level, default)
+
+
+@functools.cache
+def _caches() -> dict[int, int]:
+    """The sizes of CPU 0's data and unified caches, by level."""
+    root, found = "/sys/devices/system/cpu/cpu0/cache", {}
+    with contextlib.suppress(OSError, ValueError):  # containers may hide /sys
+        for index in sorted(name for name in os.listdir(root) if name.startswith("index")):  # noqa: PTH208
+            kind, level, size = (_line(f"{root}/{index}/{name}")
+                                 for name in ("type", "level", "size"))
+            if kind != "Instruction":
+                found.setdefault(int(level), _size(size))
+    return found
+
+
+def _line(path: str) -> str:
+    with open(path, encoding="ascii") as file:  # noqa: PTH123 - a third of the time of Path
+        return file.read().strip()
 
 
 def _size(text: str) -> int:
