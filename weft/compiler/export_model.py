@@ -275,6 +275,9 @@ def export_file(whole: Executable, path: str | os.PathLike[str], format: str,
     if format == "weft":
         export_modules(Path(path), {"main": ModuleWithState(whole, states)}, options)
         return
+    if options.levels:
+        raise OptionError("levels are for artifacts of weft.load", got=", ".join(options.levels),
+                          help='compile for an older CPU: target="llvm -mcpu=x86-64-v2"')
     compilation = origin_of(whole)
     code = _with_states(compilation.code, states)
     export_as_c(code, compilation.options, path)

@@ -108,6 +108,8 @@ def test_equal_weights_are_in_the_file_once(whole: Path) -> None:
 def test_unknown_levels(compiled: weft.Executable, levels: object, tmp_path: Path) -> None:
     with pytest.raises(OptionError):
         compiled.export(tmp_path / "net.weft", levels=levels)
+    with pytest.raises(OptionError):
+        compiled.export(tmp_path / "net", levels=["v2"], format="c")
     assert not list(tmp_path.iterdir())
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.runtime.devices.cpu import host
+from weft.runtime.devices.cpu.cpuid import is_usable, x86_features
 
 
 def test_this_machine_has_known_features() -> None:
@@ -26,6 +27,29 @@ def test_this_machine_has_known_features() -> None:
 ])
 def test_features_in_proc_cpuinfo(text: str, features: set[str]) -> None:
     assert host.listed_features(text) == features
+
+
+@pytest.mark.skipif(host.machine() != "x86_64", reason="CPUID is an instruction of x86-64")
+def test_the_cpu_itself_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under an emulator /proc/cpuinfo is that of the host, whose instructions would be illegal."""
+    found = host.host_features.__wrapped__
+    stated, before = x86_features(), found()
+    assert stated is not None
+    assert before <= stated <= set(host.X86_FEATURES)
+    everything = " ".join(host.X86_FEATURES.values())
+    monkeypatch.setattr(host, "_cpuinfo", lambda: f"flags : {everything}")
+    assert found() == stated
+    monkeypatch.setattr(host, "_cpuinfo", lambda: "flags : pni ssse3")  # the kernel hides others
+    assert found() == {"sse3", "ssse3"}
+    monkeypatch.setattr(host, "_cpuinfo", str)
+    assert found() == stated
+
+
+@pytest.mark.parametrize(("name", "saved", "usable"), [
+    ("sse4.2", 0, True), ("avx2", 0x6, True), ("fma", 0x2, False), ("avx512f", 0x6, False),
+    ("avx512f", 0xE6, True), ("amx-tile", 0xE6, False), ("amx-tile", 0x600E6, True)])
+def test_registers_that_the_system_does_not_save(name: str, saved: int, *, usable: bool) -> None:
+    assert is_usable(name, saved) is usable
 
 
 @pytest.mark.parametrize(

@@ -65,10 +65,10 @@ def x86_features() -> frozenset[str] | None:
         return known and bool(leaves[leaf, sub][register] >> number & 1)
 
     saved = asked.saved_states() if has(_OSXSAVE) else 0
-    return frozenset(name for name, bit in _BITS.items() if has(bit) and _is_usable(name, saved))
+    return frozenset(name for name, bit in _BITS.items() if has(bit) and is_usable(name, saved))
 
 
-def _is_usable(name: str, saved: int) -> bool:
+def is_usable(name: str, saved: int) -> bool:
     """Whether the system saves the registers that a feature uses."""
     need = _AVX512 if name.startswith("avx512") else _AMX if name.startswith("amx") \
         else _AVX if name in _NEED_AVX else 0
