@@ -21,12 +21,12 @@ import numpy as np
 
 import weft
 from tests.fuzz.mutate import mutate_bytes
-from weft.ir import infer_type
-from weft.ir.json.format import load_json
+from weft.compiler.rebuild import module_of
 from weft.runtime import artifact
 from weft.runtime.artifact_contents import HEAD, Contents
 from weft.runtime.artifact_file import ArtifactFile
 from weft.runtime.artifact_format import digest, write_archive
+from weft.runtime.artifact_loader import PortableProgram
 from weft.support.errors import WeftError
 
 _TEXTS = {
@@ -110,7 +110,7 @@ def try_edit(path: Path, rng: random.Random, folder: Path) -> str:
         artifact.load(target)
         for name, data in members.items():
             if name.startswith("portable/") and name.endswith(".json"):
-                infer_type(load_json(data.decode(), kept=lambda _: b""))
+                module_of(PortableProgram(data.decode(), file.read, {}, {}))
     except WeftError:
         return "refused"
     finally:

@@ -8,13 +8,13 @@ from typing import Any
 from weft.compiler.api import compile
 from weft.compiler.options import CompileOptions
 from weft.compiler.vm.specialize import Specializer
-from weft.ir import infer_type
+from weft.ir import IRModule, infer_type
 from weft.ir.json.format import load_json
 from weft.runtime.artifact_loader import PortableProgram
 from weft.runtime.devices.sim.description import SimDevice
 from weft.runtime.executable import Executable
 from weft.runtime.manifest import TargetSpec
-from weft.support.errors import ArtifactError, ParseError
+from weft.support.errors import ArtifactError, WeftError
 from weft.support.plugins import load_plugins
 
 # The options of a file that are arguments of ``weft.compile`` as they are.
@@ -27,20 +27,27 @@ def rebuilt(program: PortableProgram, threads: int | None) -> Executable:
 
     Raises ``ArtifactError`` for a damaged program, and what ``weft.compile`` raises.
     """
+    module = module_of(program)
+    made = compile(module, **_arguments(program.options, threads))
+    for name, value in program.initial.items():
+        made.state[name] = value  # type: ignore[index]  # of State
+    return made
+
+
+def module_of(program: PortableProgram) -> IRModule:
+    """The typed module; ``ArtifactError`` for a damaged program."""
     load_plugins()
 
     def bytes_of(place: Mapping[str, Any]) -> memoryview:
         return program.member(place["member"])[place["at"]:place["at"] + place["nbytes"]]
 
     try:
-        module = infer_type(load_json(program.text, kept=bytes_of))
-    except ParseError as error:
-        raise ArtifactError(error.what, expected=error.expected, got=error.got,
+        return infer_type(load_json(program.text, kept=bytes_of))
+    except WeftError as error:
+        raise ArtifactError(error.what, where=error.where, expected=error.expected, got=error.got,
                             help=error.help) from None
-    made = compile(module, **_arguments(program.options, threads))
-    for name, value in program.initial.items():
-        made.state[name] = value  # type: ignore[index]  # of State
-    return made
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ArtifactError("a damaged program", got=f"{type(error).__name__}: {error}") from None
 
 
 def _arguments(options: Mapping[str, Any], threads: int | None) -> dict[str, Any]:
