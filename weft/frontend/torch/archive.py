@@ -1,9 +1,9 @@
 """Files of ``torch.export.save``, checked before torch reads them.
 
-torch unpickles parts of such a file, loads machine code from it, evaluates its sizes as Python, and
-takes any attribute of its modules for an operator. So a file that would run code of its own is
-refused: one with pickled objects other than tensors, with compiled code, with a size that is no
-arithmetic, or with a function that is no operator.
+torch unpickles parts of such a file, loads machine code from it, evaluates its sizes as Python,
+writes its names into code, and takes any attribute of its modules for an operator. So a file that
+would run code of its own is refused: one with pickled objects other than tensors, with compiled
+code, with a size that is no arithmetic, a name that is none, or a function that is no operator.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import logging
 import math
 import operator
 import os
+import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,8 @@ _FUNCTIONS = frozenset((
     *("Eq", "Ne", "Ge", "Le", "Gt", "Lt", "And", "Or", "Not", "Max", "Min", "Piecewise"),
     *("Equality", "Unequality", "GreaterThan", "LessThan", "StrictGreaterThan", "StrictLessThan"),
 ))
+# What torch writes into code for Python: names, and those in the structure of arguments.
+_IN_CODE = {"name": re.compile(r"[\w.]*"), "in_spec": re.compile(r"[\w\s.,:\[\]{}\"\\/-]*")}
 _ARITHMETIC = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Name,
                ast.Load, ast.keyword, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
@@ -130,9 +133,12 @@ def _check_pickle(archive: Any, name: str) -> None:
 def _check_program(program: Any) -> None:
     unknown: dict[str, None] = {}
     for record in _records(program):
-        size = record.get("expr_str")
-        if size is not None:
-            _check_size(size)
+        if "expr_str" in record:
+            _check_size(record["expr_str"])
+        for key, text in record.items():
+            if isinstance(text, str) and key in _IN_CODE and not _IN_CODE[key].fullmatch(text):
+                raise InvalidModelError(f"the program has a {key} that is no name",
+                                        got=repr(text)[:100])
         if "target" in record and "inputs" in record and isinstance(record["target"], str):
             name = record["target"]
             if _resolved(name) is None and not name.startswith("#"):

@@ -227,8 +227,12 @@ def program_at(program: TorchProgram, shapes: Sequence[Sequence[int]]) -> TorchP
 
 
 def _decomposed(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    with quiet(), no_grad_as_detach(exported):
-        decomposed = exported.run_decompositions(decompositions())
+    try:
+        with quiet(), no_grad_as_detach(exported):
+            decomposed = exported.run_decompositions(decompositions())
+    except Exception as error:  # torch runs the program on tensors without data
+        raise InvalidModelError("torch cannot decompose the program",
+                                got=f"{type(error).__name__}: {error}"[:500]) from error
     place_bodies(decomposed.graph)
     return decomposed
 
