@@ -128,8 +128,8 @@ def _arguments(function: FunctionDef, values: Mapping[str, Any], types: Sequence
                                 where=where, got=str(len(types)))
     flat = [name for group in names.values() for name in group]
     for name, wanted, given in zip(flat, expected, types, strict=True):
-        if isinstance(wanted, ForeignType) and wanted.name == HANDLE:
-            continue  # of a variable, which has the type of its value
+        if isinstance(wanted, ForeignType) and wanted.name in (HANDLE, "DT_VARIANT"):
+            continue  # variables and lists have the types of their values
         if wanted is not None and wanted is not given.dtype:
             raise InvalidModelError(
                 f"argument {name!r} of function {function.name!r} has the wrong type",

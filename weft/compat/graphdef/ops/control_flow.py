@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft import op
-from weft.compat.graphdef.definitions import FunctionRef
+from weft.compat.graphdef.definitions import ForeignType, FunctionRef
 from weft.compat.graphdef.node import Node
+from weft.compat.graphdef.ops.tensor_list import is_unset
 from weft.compat.graphdef.registry import converts
 from weft.frontend.common.typed import tensor_type
 from weft.ir.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
@@ -83,17 +84,21 @@ def while_(node: Node) -> Sequence[Expr]:
     fixed = {i for i in node.functions.unchanged(body, node.inputs)
              if isinstance(node.input(i), Constant)}
     carried = [i for i in range(len(node.inputs)) if i not in fixed]
-    variables = {i: _variable(node, i) for i in carried}
+    first = {i: node.input(i) for i in carried}
+    variables = {i: _variable(node, i, first[i]) for i in carried}
 
     def around(values: Sequence[Expr]) -> list[Expr]:
         given = dict(zip(carried, values, strict=True))
         return [given.get(i, x) for i, x in enumerate(node.inputs)]
 
+    following = _following(node, body, around(list(variables.values())))
+    lists = {i: _list_like(node, following[i]) for i in carried
+             if _is_list(node, i) and is_unset(first[i], tensor_type(following[i]).shape[1:])}
+    if lists:  # lists of tensors whose shape the body decides
+        first |= lists
+        variables = {i: _variable(node, i, first[i]) for i in carried}
+        following = _following(node, body, around(list(variables.values())))
     inside = around(list(variables.values()))
-    following = node.functions.expand(body, inside)
-    if len(following) != len(inside):
-        raise node.fail("the body must return as many tensors as it takes",
-                        expected=str(len(inside)), got=str(len(following)))
     for i in carried:
         if following[i].checked_type != variables[i].checked_type:
             raise node.unsupported(
@@ -105,12 +110,33 @@ def while_(node: Node) -> Sequence[Expr]:
     if not carried:
         raise node.unsupported("a loop whose body changes nothing")
     result = _loop(node, list(variables.values()), _truth(node, goes_on[0]),
-                   [following[i] for i in carried], [node.input(i) for i in carried])
+                   [following[i] for i in carried], [first[i] for i in carried])
     return around(node.fields(result, len(carried)))
 
 
-def _variable(node: Node, index: int) -> Var:
-    type_ = node.type(index)
+def _following(node: Node, body: FunctionRef, inside: Sequence[Expr]) -> Sequence[Expr]:
+    """What the body returns for the loop variables."""
+    following = node.functions.expand(body, inside)
+    if len(following) != len(inside):
+        raise node.fail("the body must return as many tensors as it takes",
+                        expected=str(len(inside)), got=str(len(following)))
+    return following
+
+
+def _is_list(node: Node, index: int) -> bool:
+    """Whether a loop variable is a list of tensors."""
+    types = node.attr("T", tuple, ())
+    return index < len(types) and types[index] == ForeignType("DT_VARIANT")
+
+
+def _list_like(node: Node, value: Expr) -> Expr:
+    """A list of tensors without elements yet, of the type of ``value``."""
+    type_ = tensor_type(value)
+    return node.call(op.zeros, shape=type_.shape, dtype=type_.dtype)
+
+
+def _variable(node: Node, index: int, first: Expr) -> Var:
+    type_ = tensor_type(first)
     return Var(f"v{index}", type_, span=node.span, checked_type=type_)
 
 
