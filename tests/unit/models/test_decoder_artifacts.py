@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import subprocess
 import sys
@@ -42,9 +43,10 @@ sys.stdout.buffer.write(pickle.dumps((logits, texts)))
 PROMPTS = [np.array([3, 1, 4, 1, 5]), np.array([2, 7, 1])]
 
 
-def decoder(name: str = "rms_norm") -> CompiledDecoder:
-    return CompiledDecoder(ARCHITECTURES[name], random_weights(name), capacity=24, batch=2,
-                           block_size=4)
+@functools.cache
+def decoder() -> CompiledDecoder:
+    return CompiledDecoder(ARCHITECTURES["rms_norm"], random_weights("rms_norm"), capacity=24,
+                           batch=2, block_size=4)
 
 
 def test_a_decoder_generates_the_same_without_a_compiler(tmp_path: Path) -> None:
