@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -118,12 +118,15 @@ def _best(run: Callable[[], object], seconds: float = 0.02) -> float:
     return found * 1e6
 
 
-def models(rounds: int, typical: Callable[[list[float]], float]) -> Iterator[Row]:
+def models(chosen: Sequence[str], rounds: int, typical: Callable[[list[float]], float]
+           ) -> Iterator[Row]:
     """Steps of training, in ms, and the memory of a process, in MB."""
     for name, batch, peers, limit in (("mlp", 64, (EAGER, "torch"), 1.0),
                                       ("resnet18", 8, (EAGER, "torch"), 1.05),
                                       ("transformer6", 8, (EAGER, "torch"), 1.05),
                                       ("mlp", 64, ("weft", *PEERS), 0.6)):
+        if name not in chosen:
+            continue
         with ExitStack() as stack:
             runners = _started(stack, name, batch, peers)
             for _ in range(rounds):
@@ -141,11 +144,13 @@ def models(rounds: int, typical: Callable[[list[float]], float]) -> Iterator[Row
 
 def _started(stack: ExitStack, name: str, batch: int, peers: tuple[str, ...]) -> list[Runner]:
     """The processes of those that run the model, with equal losses."""
-    start(peers[0], name, batch, 1)  # fills the cache: what compiles has more in memory
-    runners = [r for peer in peers if isinstance(r := start(peer, name, batch, 1), Runner)]
+    # The first fills the cache: what compiles has more in memory.
+    runners = [r for peer in (peers[0], *peers)
+               if isinstance(r := start(peer, name, batch, 1), Runner)]
     for runner in runners:
         stack.callback(runner.process.wait)
         stack.callback(runner.process.kill)
+    del runners[0]
     compare(runners)
     return runners
 
@@ -171,15 +176,15 @@ def first_use(rounds: int) -> Iterator[Row]:
 @click.command()
 @click.option("--rounds", default=5, help="interleaved rounds")
 @click.option("--minimum", is_flag=True, help="report the fastest steps")
-@click.option("--without-models", is_flag=True, help="leave out what trains models")
-def main(rounds: int, *, minimum: bool, without_models: bool) -> None:
+@click.option("--models", "chosen", default="mlp,resnet18,transformer6", help="models to train")
+def main(rounds: int, chosen: str, *, minimum: bool) -> None:
     """Print the table."""
     table = Table(title=f"eager tensors, one thread, on {model_name()}")
     for name in ("", "weft", "torch", "ratio", "at most"):
         table.add_column(name, justify="right" if name else "left")
     typical = min if minimum else statistics.median
     for source in (small(rounds), first_use(rounds),
-                   () if without_models else models(rounds, typical)):
+                   models(chosen.split(","), rounds, typical)):
         for row in source:
             ratio = row.weft / row.torch
             is_met = (row.weft if row.absolute else ratio) <= row.limit
