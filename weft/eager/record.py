@@ -69,6 +69,9 @@ def made(sig: Signature, nodes: tuple[Node, ...]) -> Node:
     return node
 
 
+_OUTSIDE: set[str] = set()  # files of users
+
+
 def recorded(sig: Signature, nodes: tuple[Node, ...], inner: int = 3) -> Any:
     """The tensor of a call with one result whose signature is known: ``wrap(made(sig, nodes))``.
 
@@ -77,8 +80,13 @@ def recorded(sig: Signature, nodes: tuple[Node, ...], inner: int = 3) -> Any:
     """
     frame = sys._getframe(inner)  # noqa: SLF001 - as documented
     code = frame.f_code
-    node = Node(sig, nodes, None, user_site(inner) if code.co_filename.startswith(PACKAGE_ROOT)
-                else (code, frame.f_lasti))
+    site: Any = (code, frame.f_lasti)
+    if code.co_filename not in _OUTSIDE:
+        if code.co_filename.startswith(PACKAGE_ROOT):
+            site = user_site(inner)
+        else:
+            _OUTSIDE.add(code.co_filename)
+    node = Node(sig, nodes, None, site)
     for arg in nodes:
         if arg.grad is not None:
             if sig.differentiable and MODE.grad:
