@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,8 @@ from weft.compat import needle as ndl
 from weft.compat.needle import data, init, ops, optim, recurrent, transformer
 from weft.compat.needle import nn as needle_nn
 from weft.support.errors import InvalidInputError
+
+ROOT = Path(__file__).parents[3]
 
 
 def numeric_gradients(f: Callable[..., Any], *args: Any) -> list[np.ndarray]:
@@ -298,3 +304,18 @@ def test_data_sets_and_transforms(tmp_path: Any):
     batches = data.batchify(corpus.train, 2)
     x, y = data.get_batch(batches, 0, 5)
     assert (x.numpy().tolist(), y.numpy().tolist()) == ([[0, 0], [1, 3]], [1, 3, 2, 2])
+
+
+def test_names_of_the_course_are_importable():
+    code = """
+import tests.unit.compat.needle_names
+import mugrade, numpy, needle as ndl, needle.nn as nn, needle.init as init
+from needle import backend_ndarray as nd
+from needle.data import DataLoader
+assert type(ndl.default_device().full((2,), 1.0)) is numpy.ndarray and nd.NDArray
+x = ndl.Tensor([[1, 2]], device=ndl.cpu_numpy())
+assert nn.Residual(nn.Identity())(x).numpy().tolist() == [[2, 4]]
+assert ndl.autograd.TENSOR_COUNTER > 0 and nn.Transformer and init.rand and DataLoader
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT,
+                   env={**os.environ, "NEEDLE_BACKEND": "np"})
