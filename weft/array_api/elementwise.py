@@ -55,6 +55,17 @@ def _copied(x: Tensor) -> Tensor:
     return x.clone()
 
 
+def _sign(x: Tensor) -> Tensor:
+    return call("where", x == 0, 0.0, call("where", x == x, call("sign", x), x))  # noqa: PLR0124 - NaN
+
+
+def _round(x: Tensor) -> Tensor:
+    """The nearest integer; of both parts of complex numbers."""
+    if x.is_complex():
+        return complex_numbers.complex(_round(x.real), _round(x.imag))
+    return call("round", x) if x.is_floating_point() else x.clone()
+
+
 acos = _unary("acos", "The angle whose cosine is x.")
 acosh = _unary("acosh", "The inverse of cosh.")
 asin = _unary("asin", "The angle whose sine is x.")
@@ -85,13 +96,12 @@ imag = _unary("imag", "The imaginary part; 0 of real numbers.",
 square = _unary("square", "x times x.", lambda x: x * x)
 reciprocal = _unary("reciprocal", "1 / x", lambda x: 1 / x)
 bitwise_invert = _unary("bitwise_invert", "All bits the other way.", logic.bitwise_not)
-sign = _unary("sign", "-1, 0 or 1; NaN of NaN.",
-              lambda x: call("where", x == 0, 0.0, call("where", x == x, call("sign", x), x))  # noqa: PLR0124 - NaN
-              if x.is_floating_point() else call("sign", x))
+sign = _unary("sign", "-1, 0 or 1; NaN of NaN; x / abs(x) of complex numbers.",
+              lambda x: _sign(x) if x.is_floating_point() else complex_numbers.sgn(x))
 ceil = _of_floats("ceil", "The integer above.", _copied)
 floor = _of_floats("floor", "The integer below.", _copied)
 trunc = _of_floats("trunc", "The integer towards 0.", _copied)
-round = _of_floats("round", "The nearest integer, the even one of two.", _copied)
+round = _unary("round", "The nearest integer, the even one of two.", _round)
 isfinite = _of_floats("isfinite", "Whether x is no infinity and no NaN.", lambda x: ~_false(x))
 isinf = _of_floats("isinf", "Whether x is an infinity.", _false)
 isnan = _of_floats("isnan", "Whether x is NaN.", _false)

@@ -36,7 +36,13 @@ __all__ = [
 
 def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
     """A norm of matrices: "fro", "nuc", or 1, 2 or infinity, with either sign."""
+    if ord not in ("nuc", 2, -2):  # which need the singular values
+        x = _magnitudes(x)
     return linalg.matrix_norm(x, ord, keepdim=keepdims)
+
+
+def _magnitudes(x: Tensor) -> Tensor:
+    return x.abs() if x.is_complex() else x
 
 
 def vector_norm(
@@ -44,6 +50,7 @@ def vector_norm(
     ord: float = 2,
 ) -> Tensor:
     """``sum(abs(x)**ord)**(1 / ord)`` along axes, by default of all elements."""
+    x = _magnitudes(x)
     if isinstance(axis, tuple) and not axis:  # each element is a vector of its own
         return linalg.vector_norm(x[..., None], ord, -1)
     return linalg.vector_norm(x, ord, axis, keepdims)

@@ -19,6 +19,10 @@ def check(got: Any, wanted: Any, what: object = "") -> None:
     found, expected = np.asarray(got), np.asarray(wanted)
     assert found.dtype == expected.dtype, what
     assert found.shape == expected.shape, what
+    if expected.dtype.kind == "c":
+        for part in ("real", "imag"):
+            check(getattr(found, part), getattr(expected, part), (what, part))
+        return
     tolerance = TOLERANCE.get(expected.dtype.name)
     if tolerance is None:
         np.testing.assert_array_equal(found, expected, err_msg=str(what))

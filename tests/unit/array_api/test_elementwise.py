@@ -43,6 +43,18 @@ def test_special_cases_of_two_arrays(names: list[str], kind: str):
     _check_all(names, x, y)
 
 
+@pytest.mark.parametrize("kind", ["complex64", "complex128"])
+def test_complex_numbers(kind: str):
+    x = np.array([1 + 2j, -3, 0.5j, -0.25 - 1.5j, 2.5 - 3.5j]).astype(kind)
+    _check_all(sorted({*OF_FLOATS, *OF_NUMBERS, "imag"} - {
+        "signbit", "ceil", "floor", "trunc"}), x)
+    _check_all(("add", "subtract", "multiply", "divide", "pow", "equal", "not_equal"), x, x[::-1])
+    for name in ("sum", "prod", "mean", "cumulative_sum"):
+        check(getattr(xp, name)(weft.tensor(x)), getattr(np, name)(x), name)
+    check(xp.vecdot(weft.tensor(x), weft.tensor(x[::-1].copy())), np.vecdot(x, x[::-1]))
+    check(xp.add(weft.tensor(np.ones(2, np.float32)), 2j), np.ones(2, np.float32) + 2j)
+
+
 @pytest.mark.parametrize("kind", INTEGERS)
 def test_integers(kind: str):
     values = np.array([0, 1, 2, 100] if kind[0] == "u" else [0, 1, -2, 100]).astype(kind)

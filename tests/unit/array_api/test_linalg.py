@@ -63,6 +63,9 @@ def test_factors_give_their_matrices():
 def test_vectors_of_norms_and_products():
     x = weft.tensor(VECTORS)
     check(xp.linalg.vector_norm(x, axis=()), np.abs(VECTORS))
+    z = weft.tensor(np.array([[3 + 4j, 0], [0, 12]]))
+    assert xp.linalg.vector_norm(z).item() == xp.linalg.matrix_norm(z).item() == 13
+    assert xp.linalg.matrix_norm(z, ord=1).item() == 12
     with pytest.raises(InvalidInputError, match="three numbers"):  # the axis is not broadcast
         xp.linalg.cross(x, x[:, :1])
     with pytest.raises(InvalidInputError, match="vectors"):
