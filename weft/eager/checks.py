@@ -84,6 +84,25 @@ def require_classes(
         raise check.error(node)
 
 
+def probabilities(node: Node, what: str) -> Check:
+    """That all elements are from 0 to 1."""
+    d = node.sig.out.dtype
+    low, high = (number_node(bound, d, node.sig.out.device) for bound in (0.0, 1.0))
+    holds = _call("logical_and", (_call("greater_equal", (node, low)),
+                                  _call("less_equal", (node, high))))
+    return Check(_all(holds), f"{what}: an element is not from 0 to 1", kind=ValueCheckError)
+
+
+def weights(node: Node, what: str) -> Check:
+    """That no weight is below 0, and that those of each last axis have a positive sum."""
+    zero = number_node(0, node.sig.out.dtype, node.sig.out.device)
+    attrs = {"axis": (len(node.sig.out.shape) - 1,)}
+    total = Node(call_signature("sum", attrs, tuple(attrs.items()), (node,)), (node,), None, None)
+    holds = _call("logical_and", (_all(_call("greater_equal", (node, zero))),
+                                  _all(_call("greater", (total, zero)))))
+    return Check(holds, f"{what}: a weight is below 0, or all of them are 0", kind=ValueCheckError)
+
+
 def no_zero(divisor: Node, name: str) -> Check:
     """That no element of an integer divisor is zero."""
     zero = number_node(0, divisor.sig.out.dtype)

@@ -40,7 +40,7 @@ from weft.eager.placement import beside, moved, new_value
 from weft.eager.record import as_array, as_node, wrap
 from weft.eager.signature import checked
 from weft.eager.standard import Standard
-from weft.support.errors import InvalidInputError
+from weft.support.errors import InvalidInputError, OptionError
 
 
 class Size(tuple[int, ...]):
@@ -416,7 +416,7 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
                 dtype = arg
         node = node_of(self)
         where = node.sig.out.device if device is None else resolved(device)
-        found = moved(node if dtype is None else e.cast(node, as_dtype(dtype)), where)
+        found = moved(node if dtype is None else e.cast(node, _dtype_of(dtype)), where)
         if found is not node:
             return wrap(found)
         return self.clone() if copy or flags[1:] == [True] else self
@@ -482,6 +482,15 @@ def _brief(value: Any) -> str:
 
 def _shown(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+
+def _dtype_of(value: Any) -> dtype:
+    try:
+        return as_dtype(value)
+    except OptionError as error:
+        if isinstance(value, str):
+            raise error.at(None, "a device is written such as 'cpu' or 'cuda:0'") from None
+        raise
 
 
 def _is_device(arg: Any) -> bool:

@@ -12,9 +12,11 @@ import pytest
 
 import weft
 from weft.eager.device import get_default_device, set_default_device
+from weft.eager.functions import statistics
 from weft.eager.node import DeviceMismatchError
 from weft.runtime.devices.cuda.array import DeviceArray
 from weft.runtime.devices.sim.arrays import SimArray
+from weft.support.fallback import FallbackWarning
 
 DEVICES = ["sim:0", "cuda:0"]
 
@@ -231,3 +233,23 @@ FUNCTIONS = {
 def test_functions_make_their_own_tensors_where_the_input_is(name: str) -> None:
     found = FUNCTIONS[name](weft.tensor([[1.0, -2.0, 3.0], [0.5, 1.0, -1.0]], device="sim:0"))
     assert str(found.device) == "sim:0"
+
+
+def test_what_the_host_computes_is_told_once_and_comes_back() -> None:
+    statistics._TOLD.clear()
+    x = weft.tensor([3, 1, 1, 2], device="sim:0")
+    with pytest.warns(FallbackWarning, match="tensors of sim:0 are copied there"):
+        values, counts = weft.unique(x, return_counts=True)
+    found = [values, counts, weft.bincount(x), weft.histc(x.float(), 3),
+             weft.repeat_interleave(x, x), weft.repeat_interleave(x), weft.poisson(x.float())]
+    assert {str(one.device) for one in found} == {"sim:0"}
+    assert found[2].tolist() == [0, 2, 1, 1]
+    assert found[4].tolist() == [3, 3, 3, 1, 1, 2, 2]
+
+
+def test_lengths_and_targets_of_a_loss_may_be_on_the_cpu() -> None:
+    scores = weft.arange(24.0).reshape(3, 2, 4).sin().log_softmax(-1)
+    rest = weft.tensor([[1, 2], [2, 3]]), weft.tensor([3, 3]), weft.tensor([2, 2])
+    there = weft.nn.functional.ctc_loss(scores.to("sim:0"), *rest)
+    assert str(there.device) == "sim:0"
+    np.testing.assert_allclose(there.item(), weft.nn.functional.ctc_loss(scores, *rest).item())

@@ -65,3 +65,26 @@ def test_keywords_of_layers():
             super().__init__(2, 2, bias=options["with_bias"])
 
     assert Own(with_bias=False).bias is None
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda x: nn.functional.linear(x.long(), x), "different dtypes"),
+    (lambda x: nn.functional.conv2d(weft.ones(1, 2, 4, 4), weft.ones(1, 1, 3, 3)),
+     "input channels do not match"),
+    (lambda x: weft.cat([x, weft.ones(3, 2)]), "does not fit"),
+    (lambda x: x.sum(5), "dim is out of range"),
+    (lambda x: x[weft.ones(2)], "tensor of floats"),
+    (lambda x: x.to("cudo"), r"(?s)unknown dtype 'cudo'.*a device is written such as"),
+    (lambda x: x.to(dtyp=weft.float64), "did you mean 'dtype'"),
+    (lambda x: nn.functional.cross_entropy(x * 2, weft.tensor([0, 7])).item(), "out of range"),
+    (lambda x: nn.functional.binary_cross_entropy(x * 3, x).item(), "not from 0 to 1"),
+    (lambda x: weft.multinomial(x * 0, 1).tolist(), "all of them are 0"),
+    (lambda x: weft.multinomial(x - 2, 2, True).tolist(), "below 0"),
+    (lambda x: nn.functional.one_hot(weft.tensor([5]) * 1, 3).tolist(), "out of range"),
+    (lambda x: (x * 2).backward(), "does not require a gradient"),
+    (lambda x: weft.optim.SGD([nn.Parameter(x)], lr=-1), "lr is negative"),
+], ids=["dtype", "channels", "sizes", "axis", "index", "device", "keyword", "class", "probability",
+        "zeros", "negative", "one_hot", "backward", "rate"])
+def test_wrong_values_say_what_is_wrong(call: Any, message: str):
+    with pytest.raises(weft.WeftError, match=message):
+        call(weft.ones(2, 3))

@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.eager.cell import Cell, bind, node_of
+from weft.eager.checks import weights
 from weft.eager.device import CPU, get_default_device
 from weft.eager.dtypes import as_dtype, get_default_dtype, int64, uint64
 from weft.eager.functions.elementwise import cast
@@ -220,7 +221,9 @@ def multinomial(input: Any, num_samples: int, replacement: bool = False, *,
         node = cast(node, as_dtype("float32"))
     source = generator or default_generator
     if replacement or num_samples == 1:
-        return wrap(source.draw("random.multinomial", node, num_samples=num_samples))
+        drawn = source.draw("random.multinomial", node, num_samples=num_samples)
+        drawn.args[0].check = weights(node, "multinomial")
+        return wrap(drawn)
     if num_samples > node.sig.out.shape[-1]:
         raise InvalidInputError("multinomial cannot draw so many without replacement",
                                 got=str(num_samples), expected=f"at most {node.sig.out.shape[-1]}")
@@ -267,7 +270,8 @@ def poisson(input: Any, generator: Generator | None = None) -> Tensor:
         raise InvalidInputError("poisson: a rate is out of range", got=str(top),
                                 expected=f"0 to {_LARGEST_RATE}")
     count = int(top + 10 * math.sqrt(top) + 20)
-    gaps = exponential_of((count, *rates.shape), 1.0, as_dtype("float32"), generator)
+    with rates.device:
+        gaps = exponential_of((count, *rates.shape), 1.0, as_dtype("float32"), generator)
     return (gaps.cumsum(0) <= rates).sum(0).to(rates.dtype)
 
 

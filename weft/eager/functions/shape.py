@@ -239,10 +239,11 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     node = as_node(input)
     axis = None if dim is None else axis_of(dim, len(node.sig.out.shape))
     if repeats is None or (isinstance(repeats, Cell) and spec_of_cell(repeats).shape):
-        counts = np.asarray(input if repeats is None else repeats)
+        chosen = input if repeats is None else repeats
+        counts = np.asarray(chosen.cpu() if isinstance(chosen, Cell) else chosen)  # type: ignore[attr-defined]
         at = wrap(as_node(np.repeat(np.arange(len(counts)), counts)))
         if repeats is None:
-            return at
+            return at.to(device=chosen.device) if isinstance(chosen, Cell) else at  # type: ignore[attr-defined]
         x = wrap(node) if axis is not None else reshape(input, -1)
         nodes = (as_node(x), as_node(at))
         if counts.size == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import namedtuple
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from weft.eager.axes import axes_of, axis_of
 from weft.eager.cell import Cell
+from weft.eager.device import CPU, device
 from weft.eager.dtypes import bool_
 from weft.eager.functions.elementwise import add, clamp, div, mul, ne, sqrt, sub
 from weft.eager.functions.linear import matmul
@@ -18,6 +20,7 @@ from weft.eager.functions.shape import cat
 from weft.eager.record import as_node, wrap
 from weft.eager.signature import public
 from weft.support.errors import InvalidInputError
+from weft.support.fallback import FallbackWarning
 
 if TYPE_CHECKING:
     from weft.eager.tensor import Tensor
@@ -26,12 +29,24 @@ Histogram = namedtuple("Histogram", ["hist", "bin_edges"])  # noqa: PYI024 - tor
 
 
 def _array(input: Any) -> np.ndarray:
-    """The elements, which are looked at."""
-    return np.asarray(wrap(as_node(input)).detach().cpu())
+    """The elements, which are looked at; those of a device are copied to the host."""
+    found = wrap(as_node(input)).detach()
+    if found.device is not CPU and found.device not in _TOLD:
+        _TOLD.add(found.device)
+        warnings.warn("unique, bincount and histograms are computed by the host: tensors of "
+                      f"{found.device} are copied there, and their results back", FallbackWarning,
+                      stacklevel=4)
+    return np.asarray(found.cpu())
 
 
-def _tensor(array: Any) -> Any:
-    return wrap(as_node(np.array(array, order="C")))
+_TOLD: set[device] = set()
+
+
+def _tensor(array: Any, like: Any) -> Any:
+    """A tensor on the device of another one."""
+    found = wrap(as_node(np.array(array, order="C")))
+    where = as_node(like).sig.out.device
+    return found if where is CPU else found.to(device=where)
 
 
 @public
@@ -47,12 +62,13 @@ def unique(input: Any, sorted: bool = True, return_inverse: bool = False,  # noq
     values, inverse, counts = np.unique(array, return_inverse=True, return_counts=True, axis=axis,
                                         equal_nan=False)
     inverse = inverse.reshape(array.shape if axis is None else -1)
-    return _parts(values, inverse, counts, return_inverse, return_counts)
+    return _parts(input, values, inverse, counts, return_inverse, return_counts)
 
 
-def _parts(values: Any, inverse: Any, counts: Any, with_inverse: bool, with_counts: bool) -> Any:
+def _parts(input: Any, values: Any, inverse: Any, counts: Any, with_inverse: bool,
+           with_counts: bool) -> Any:
     found = [values, *([inverse] if with_inverse else []), *([counts] if with_counts else [])]
-    tensors = tuple([_tensor(part) for part in found])
+    tensors = tuple([_tensor(part, input) for part in found])
     return tensors if len(tensors) > 1 else tensors[0]
 
 
@@ -73,7 +89,7 @@ def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: 
     values = np.moveaxis(rows[starts], 0, axis) if dim is not None else rows[starts]
     if dim is None:
         inverse = inverse.reshape(array.shape)
-    return _parts(values, inverse.astype(np.int64), np.diff(np.append(starts, count)),
+    return _parts(input, values, inverse.astype(np.int64), np.diff(np.append(starts, count)),
                   return_inverse, return_counts)
 
 
@@ -91,7 +107,7 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
     found = np.bincount(array, given, minlength)
     if given is not None and given.dtype == np.float32:
         found = found.astype(np.float32)
-    return _tensor(found)
+    return _tensor(found, input)
 
 
 @public
@@ -113,7 +129,8 @@ def histc(input: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
         raise InvalidInputError("histc: the range is not finite", got=f"{low} to {high}")
     inside = array[(array >= low) & (array <= high)]
     at = ((inside - array.dtype.type(low)) / array.dtype.type(high - low) * bins).astype(np.int64)
-    return _tensor(np.bincount(np.minimum(at, bins - 1), minlength=bins).astype(array.dtype))
+    return _tensor(np.bincount(np.minimum(at, bins - 1), minlength=bins).astype(array.dtype),
+                   input)
 
 
 @public
@@ -231,7 +248,8 @@ def histogram(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
         limits = (limits[0] - 1, limits[1] + 1)
     given = None if weight is None else _array(weight)
     counts, found = np.histogram(array, edges, limits, weights=given, density=density)
-    return Histogram(_tensor(counts.astype(array.dtype)), _tensor(found.astype(array.dtype)))
+    return Histogram(_tensor(counts.astype(array.dtype), input),
+                     _tensor(found.astype(array.dtype), input))
 
 
 @public
@@ -245,7 +263,7 @@ def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
     limits: Any = None if range is None else np.asarray(range, np.float64).reshape(-1, 2).tolist()
     given = None if weight is None else _array(weight).reshape(-1)
     counts, found = np.histogramdd(points, edges, limits, weights=given, density=density)
-    return _tensor(counts.astype(array.dtype)), tuple([_tensor(f.astype(array.dtype))
+    return _tensor(counts.astype(array.dtype), input), tuple([_tensor(f.astype(array.dtype), input)
                                                        for f in found])
 
 

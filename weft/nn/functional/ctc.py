@@ -40,8 +40,9 @@ def ctc_loss(
     if not 0 <= blank < classes:
         raise InvalidInputError("ctc_loss: blank is not a class", got=blank,
                                 expected=f"0 to {classes - 1}")
-    spans, sizes = (_lengths(v, batch) for v in (input_lengths, target_lengths))
-    labels = _padded(targets, sizes, batch)
+    where = log_probs.device
+    spans, sizes = (_lengths(v, batch).to(where) for v in (input_lengths, target_lengths))
+    labels = _padded(targets.to(where), sizes, batch)
     extended = _with_blanks(labels, blank)
     last = _forward(log_probs, extended, spans, blank)
     losses = -_final(last, sizes)

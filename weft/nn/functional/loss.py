@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from weft.amp.autocast import upcast
+from weft.eager.cell import node_of
+from weft.eager.checks import probabilities
 from weft.eager.emitter import TENSORS, call
 from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
@@ -91,6 +93,7 @@ def binary_cross_entropy(
         raise InvalidInputError("binary_cross_entropy: the target has another shape",
                                 expected=tuple(input.shape), got=tuple(target.shape))
     found = losses.binary_cross_entropy(TENSORS, *upcast(input, target))
+    node_of(found).check = probabilities(node_of(input), "binary_cross_entropy: the input")
     found = found if weight is None else found * weight
     return reduced(found, reduction, size_average, reduce)
 
