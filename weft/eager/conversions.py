@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.eager.device import device
+from weft.eager.dtypes import as_dtype, dtype
 from weft.eager.functions.creation import full, tensor, zeros
 from weft.eager.functions.elementwise import to_dtype
 from weft.eager.functions.shape import sizes_of
 from weft.eager.record import as_node
 from weft.eager.signature import factory, public
+from weft.support.errors import OptionError
 
 
 def _to(name: str) -> Callable[..., Any]:
@@ -64,3 +67,20 @@ class Conversions:
 
 def _own(like: Any, dtype: Any) -> Any:
     return as_node(like).sig.out.dtype if dtype is None else dtype
+
+
+def dtype_of(value: Any) -> dtype:
+    """The dtype for what a user writes; ``OptionError`` says how devices are written."""
+    try:
+        return as_dtype(value)
+    except OptionError as error:
+        if isinstance(value, str):
+            raise error.at(None, "a device is written such as 'cpu' or 'cuda:0'") from None
+        raise
+
+
+def is_device(arg: Any) -> bool:
+    """Whether an argument of ``to`` names a device, not a dtype."""
+    return isinstance(arg, device) or (isinstance(arg, int) and not isinstance(arg, bool)) or (
+        isinstance(arg, str) and arg.partition(":")[0] in ("cpu", "cuda", "sim", "mps", "xpu",
+                                                           "meta"))

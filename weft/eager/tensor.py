@@ -24,9 +24,10 @@ from weft.eager.cell import (
     spec_of_cell,
 )
 from weft.eager.complex_numbers import lowered
+from weft.eager.conversions import dtype_of, is_device
 from weft.eager.copies import Copies
 from weft.eager.device import CPU, device, on_host, resolved
-from weft.eager.dtypes import as_dtype, dtype
+from weft.eager.dtypes import dtype
 from weft.eager.evaluate import value_of
 from weft.eager.functions import elementwise as e
 from weft.eager.functions.indexing import getitem, setitem
@@ -40,7 +41,7 @@ from weft.eager.placement import beside, moved, new_value
 from weft.eager.record import as_array, as_node, wrap
 from weft.eager.signature import checked
 from weft.eager.standard import Standard
-from weft.support.errors import InvalidInputError, OptionError
+from weft.support.errors import InvalidInputError
 
 
 class Size(tuple[int, ...]):
@@ -408,7 +409,7 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
         for arg in args:
             if isinstance(arg, Tensor):
                 dtype, device = arg.dtype, arg.device
-            elif _is_device(arg):
+            elif is_device(arg):
                 device = arg
             elif isinstance(arg, bool):
                 flags.append(arg)
@@ -416,7 +417,7 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
                 dtype = arg
         node = node_of(self)
         where = node.sig.out.device if device is None else resolved(device)
-        found = moved(node if dtype is None else e.cast(node, _dtype_of(dtype)), where)
+        found = moved(node if dtype is None else e.cast(node, dtype_of(dtype)), where)
         if found is not node:
             return wrap(found)
         return self.clone() if copy or flags[1:] == [True] else self
@@ -482,22 +483,6 @@ def _brief(value: Any) -> str:
 
 def _shown(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
-
-
-def _dtype_of(value: Any) -> dtype:
-    try:
-        return as_dtype(value)
-    except OptionError as error:
-        if isinstance(value, str):
-            raise error.at(None, "a device is written such as 'cpu' or 'cuda:0'") from None
-        raise
-
-
-def _is_device(arg: Any) -> bool:
-    return isinstance(arg, device) or (isinstance(arg, int) and not isinstance(arg, bool)) or (
-        isinstance(arg, str) and arg.partition(":")[0] in ("cpu", "cuda", "sim", "mps", "xpu",
-                                                           "meta"))
-
 
 
 Cell.plain = Tensor
