@@ -183,3 +183,29 @@ def test_a_complex_parameter_is_trained_by_a_compiled_step():
     losses = [float(step(z, z * 1j)) for _ in range(30)]
     assert losses[-1] < 1e-3 * losses[0]
     np.testing.assert_allclose(model.factor.detach().numpy(), [1j], atol=0.02)
+
+
+SQUARE = RNG.normal(size=(2, 3, 3)) + 1j * RNG.normal(size=(2, 3, 3))
+DEFINITE = SQUARE @ SQUARE.conj().swapaxes(1, 2) + np.eye(3)
+
+
+@pytest.mark.sample(0.4)
+@pytest.mark.parametrize(("name", "given", "expected"), [
+    ("inv", (SQUARE,), np.linalg.inv(SQUARE)), ("pinv", (A,), np.linalg.pinv(A)),
+    ("solve", (SQUARE, SQUARE[:, :, :2]), np.linalg.solve(SQUARE, SQUARE[:, :, :2])),
+    ("solve", (SQUARE, A.T[:2, :3]), np.linalg.solve(SQUARE, A.T[:2, :3, None])[..., 0]),
+    ("cholesky", (DEFINITE,), np.linalg.cholesky(DEFINITE)),
+    ("eigvalsh", (DEFINITE,), np.linalg.eigvalsh(DEFINITE)),
+    ("svdvals", (A,), np.linalg.svd(A, compute_uv=False)),
+    ("matrix_rank", (SQUARE,), np.array([3, 3])), ("norm", (A, "nuc"), np.linalg.norm(A, "nuc")),
+    ("matrix_power", (SQUARE, -2), np.linalg.matrix_power(SQUARE, -2)),
+    ("vector_norm", (A, 3), (np.abs(A) ** 3).sum() ** (1 / 3))], ids=[str(i) for i in range(11)])
+def test_complex_matrices(name, given, expected):
+    tensors = [weft.tensor(g) if isinstance(g, np.ndarray) else g for g in given]
+    found = getattr(weft.linalg, name)(*tensors)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_factors_that_complex_matrices_lack_are_refused():
+    with pytest.raises(weft.WeftError, match="lu_factor of complex numbers"):
+        weft.linalg.lu_factor(weft.tensor(SQUARE))

@@ -7,6 +7,7 @@ from collections import namedtuple
 from typing import Any
 
 from weft.eager.emitter import call
+from weft.eager.functions.linalg.complex import by_matrices, embedded, extracted, is_complex
 from weft.eager.functions.linalg.matrices import (
     batch_of,
     identity,
@@ -85,6 +86,9 @@ def cholesky(A: Any, *, upper: bool = False) -> Any:
 @public
 def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> CholeskyExResult:
     """``cholesky``, and for each matrix 0 or the order of the first minor that is not positive."""
+    if is_complex(A):
+        found, info = cholesky_ex(embedded(A), upper=upper, check_errors=check_errors)
+        return CholeskyExResult(extracted(found), (info + 1) // 2)
     x = squares(A, "cholesky")
     found, info = call("linalg.cholesky", wide(symmetric(x, lower=not upper)))
     found, info = narrow(found, x, *x.shape[-2:]), narrow_info(info, x)
@@ -136,6 +140,8 @@ def householder_product(A: Any, tau: Any) -> Any:
 @public
 def matrix_exp(A: Any) -> Any:
     """The exponentials of square matrices: the sum of all ``A**n / n!``."""
+    if is_complex(A):
+        return by_matrices(matrix_exp, A)
     x = squares(A, "matrix_exp")
     *batch, size, _ = x.shape
     flat = x.reshape((math.prod(batch), size, size))

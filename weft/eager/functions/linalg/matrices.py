@@ -19,27 +19,30 @@ class LinAlgError(ValueCheckError, ArithmeticError):
     """A matrix is singular or not positive definite, or an iteration does not converge."""
 
 
-def matrices(x: Any, what: str) -> Any:
+def matrices(x: Any, what: str, *, complex_too: bool = False) -> Any:
     """A tensor of floating-point matrices in its last two axes."""
-    found = floats(x, what)
+    found = floats(x, what, complex_too=complex_too)
     if found.ndim < 2:
         raise InvalidInputError(f"{what}: expected matrices", got=f"shape {tuple(found.shape)}",
                                 expected="at least 2 axes")
     return found
 
 
-def floats(x: Any, what: str) -> Any:
+def floats(x: Any, what: str, *, complex_too: bool = False) -> Any:
     """A floating-point tensor."""
     found = wrap(as_node(x))
-    if not found.dtype.is_floating_point:
+    if found.dtype.is_complex and not complex_too:
+        raise InvalidInputError(f"{what} of complex numbers is not there", got=repr(found.dtype),
+                                expected="a real tensor")
+    if found.dtype.rank < 2:
         raise InvalidInputError(f"{what} of a tensor that is not floating point",
                                 got=repr(found.dtype), help="convert it with .float()")
     return found
 
 
-def squares(x: Any, what: str) -> Any:
+def squares(x: Any, what: str, *, complex_too: bool = False) -> Any:
     """A tensor of square matrices."""
-    found = matrices(x, what)
+    found = matrices(x, what, complex_too=complex_too)
     if found.shape[-1] != found.shape[-2]:
         raise InvalidInputError(f"{what}: expected square matrices",
                                 got=f"shape {tuple(found.shape)}")

@@ -17,8 +17,9 @@ from weft.support.errors import InvalidInputError
 
 
 def _in(x: Any, dtype: Any, what: str) -> Any:
-    found = floats(x, what)
-    return found if dtype is None else in_dtype(found, as_dtype(dtype).name)
+    found = floats(x, what, complex_too=True)
+    found = found if dtype is None else in_dtype(found, as_dtype(dtype).name)
+    return abs(found) if found.dtype.is_complex and what != "matrix_norm" else found
 
 
 @public
@@ -53,9 +54,10 @@ def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = F
     (largest or smallest sum of magnitudes of a row), 1 or -1 (of a column), 2 or -2 (largest or
     smallest singular value).
     """
-    x = _in(matrices(A, "matrix_norm"), dtype, "matrix_norm")
+    x = _in(matrices(A, "matrix_norm", complex_too=True), dtype, "matrix_norm")
     rows, columns = _two(dim, x.ndim)
     if ord == "fro":
+        x = abs(x) if x.dtype.is_complex else x
         return norms.p_norm(TENSORS, x, 2.0, (rows, columns), bool(keepdim))
     if ord == "nuc" or (ord not in ("fro", "nuc") and abs(ord) == 2):
         return _of_singular_values(x, ord, rows, columns, keepdim)
@@ -100,7 +102,7 @@ def norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *,
 
     With ``ord`` and without ``dim``, ``A`` is a vector or a matrix.
     """
-    x = floats(A, "norm")
+    x = floats(A, "norm", complex_too=True)
     if ord is None:
         return vector_norm(x, 2, dim, keepdim, dtype=dtype)
     axes = tuple(range(x.ndim)) if dim is None else axes_of(dim, x.ndim) or ()
@@ -121,7 +123,7 @@ def cond(A: Any, p: Any = None) -> Any:
     ``None`` and 2 divide the largest by the smallest singular value, -2 the other way round; other
     orders are those of ``matrix_norm``. Singular matrices have an infinite one.
     """
-    x = matrices(A, "cond")
+    x = matrices(A, "cond", complex_too=True)
     if p is None or p in (2, -2):
         values = svdvals(x)
         if not values.shape[-1]:

@@ -10,6 +10,7 @@ import numpy as np
 from weft.eager.axes import axis_of
 from weft.eager.emitter import call
 from weft.eager.functions import indexing
+from weft.eager.functions.complex import conj
 from weft.eager.functions.elementwise import operands
 from weft.eager.functions.linalg.matrices import identity, in_dtype, squares
 from weft.eager.functions.linalg.solving import inv
@@ -22,7 +23,7 @@ from weft.support.errors import InvalidInputError
 @public
 def matrix_power(A: Any, n: int) -> Any:
     """The product of ``n`` times ``A``, by squaring; negative powers are those of the inverse."""
-    x = wrap(as_node(A)) if n > 0 else squares(A, "matrix_power")
+    x = wrap(as_node(A)) if n > 0 else squares(A, "matrix_power", complex_too=True)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise InvalidInputError("matrix_power: expected square matrices",
                                 got=f"shape {tuple(x.shape)}")
@@ -101,7 +102,7 @@ def cross(input: Any, other: Any, *, dim: int = -1) -> Any:
 @public
 def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
     """The sum of products of two tensors, which broadcast, along an axis."""
-    product = wrap(as_node(x)) * wrap(as_node(y))
+    product = conj(x) * wrap(as_node(y))
     return product.sum(dim, dtype=product.dtype)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.eager.emitter import call
+from weft.eager.functions.linalg.complex import by_matrices, embedded, extracted, is_complex
 from weft.eager.functions.linalg.matrices import (
     batch_of,
     common_batch,
@@ -68,6 +69,8 @@ def logdet(input: Any) -> Any:
 @public
 def inv(A: Any) -> Any:
     """The inverses of square matrices; ``LinAlgError`` for singular ones."""
+    if is_complex(A):
+        return by_matrices(inv, A)
     found, info = _inverse(squares(A, "inv"))
     require_zero(found, info, f"inv: {_SINGULAR}")
     return found
@@ -76,6 +79,9 @@ def inv(A: Any) -> Any:
 @public
 def inv_ex(A: Any, *, check_errors: bool = False) -> InvExResult:
     """The inverses, and for each 0 or the position of the first zero pivot."""
+    if is_complex(A):
+        found, info = inv_ex(embedded(A), check_errors=check_errors)
+        return InvExResult(extracted(found), info)
     found, info = _inverse(squares(A, "inv_ex"))
     if check_errors:
         require_zero(found, info, f"inv_ex: {_SINGULAR}")
@@ -135,10 +141,14 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -
 
 
 def _solved(A: Any, B: Any, left: bool, what: str) -> tuple[Any, Any]:
-    a, b = same_dtype(squares(A, what), B)
+    a, b = same_dtype(squares(A, what, complex_too=True), B)
     is_vector = b.ndim == 1 or (a.ndim - 1 == b.ndim and tuple(b.shape) == tuple(a.shape[:-1]))
     if is_vector:
         b = call("expand_dims", b, axis=b.ndim)
+    if a.dtype.is_complex:
+        found, info = _solved(embedded(a), embedded(b), left or is_vector, what)
+        found = extracted(found)
+        return found.squeeze(-1) if is_vector else found, info
     packed, _, order, info = call("linalg.lu", wide(a))
     found = _with_factors(packed, order, a, b, left=left or is_vector, adjoint=False, what=what)
     return call("squeeze", found, axis=(found.ndim - 1,)) if is_vector else found, \

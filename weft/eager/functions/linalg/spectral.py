@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.eager.emitter import call
+from weft.eager.functions.linalg.complex import by_matrices, by_values, embedded, is_complex
 from weft.eager.functions.linalg.matrices import (
     common_batch,
     in_dtype,
@@ -50,6 +51,8 @@ def eigh(A: Any, UPLO: str = "L") -> EighResult:
 @public
 def eigvalsh(A: Any, UPLO: str = "L") -> Any:
     """The eigenvalues of symmetric matrices, ascending."""
+    if is_complex(A):
+        return by_values(eigvalsh, A, UPLO)
     return eigh(A, UPLO)[0]
 
 
@@ -74,6 +77,8 @@ def svd(A: Any, full_matrices: bool = True, *, driver: str | None = None) -> Svd
 @public
 def svdvals(A: Any, *, driver: str | None = None) -> Any:
     """The singular values of matrices, descending."""
+    if is_complex(A):
+        return by_values(svdvals, A, driver=driver)
     return svd(A, False, driver=driver)[1]
 
 
@@ -115,6 +120,9 @@ def matrix_rank(A: Any, tol: Any = None, *, atol: Any = None, rtol: Any = None,
 
     ``tol`` is the older argument for ``atol`` alone.
     """
+    if is_complex(A):
+        twice = matrix_rank(embedded(A), tol, atol=atol, rtol=rtol, hermitian=hermitian)
+        return twice // 2
     x = matrices(A, "matrix_rank").detach()
     if not x.shape[-1] or not x.shape[-2]:
         return call("zeros", shape=tuple(x.shape[:-2]), dtype="int64")
@@ -133,6 +141,8 @@ def pinv(A: Any, rcond: Any = None, *, atol: Any = None, rtol: Any = None,
 
     ``rcond`` is the older argument for ``rtol``.
     """
+    if is_complex(A):
+        return by_matrices(pinv, A, rcond, atol=atol, rtol=rtol, hermitian=hermitian)
     x = matrices(A, "pinv")
     rows, columns = x.shape[-2:]
     if not rows or not columns:
