@@ -72,14 +72,17 @@ def all_nodes(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
                 yield from all_nodes(body.graph)
 
 
-def _help(missing: dict[str, list[torch.fx.Node]]) -> str | None:
+_OTHER_WAY = 'torch.compile(module, backend="weft") leaves what weft does not support to torch'
+
+
+def _help(missing: dict[str, list[torch.fx.Node]]) -> str:
     """How to add an operator, if one of those that are ``missing`` can be added."""
     operators = sorted(n for n, nodes in missing.items() if isinstance(nodes[0].target, OpOverload))
     if not operators:
-        return None
+        return _OTHER_WAY
     library, name, _ = operators[0].partition(" ")[0].split(".", 2)
     return (f'register @weft.torch_converter("{library}::{name}"), as in '
-            "docs/tutorials/add_converter.md")
+            f"docs/tutorials/add_converter.md; or {_OTHER_WAY}")
 
 
 def _position(node: torch.fx.Node) -> str:
