@@ -81,10 +81,11 @@ def test_keywords_of_layers():
     (lambda x: weft.multinomial(x * 0, 1).tolist(), "all of them are 0"),
     (lambda x: weft.multinomial(x - 2, 2, True).tolist(), "below 0"),
     (lambda x: nn.functional.one_hot(weft.tensor([5]) * 1, 3).tolist(), "out of range"),
+    (lambda x: weft.histogramdd(x, [weft.tensor([1.0, 0.0]), 2, 2]), "the bins do not fit"),
     (lambda x: (x * 2).backward(), "does not require a gradient"),
     (lambda x: weft.optim.SGD([nn.Parameter(x)], lr=-1), "lr is negative"),
 ], ids=["dtype", "channels", "sizes", "axis", "index", "device", "keyword", "class", "probability",
-        "zeros", "negative", "one_hot", "backward", "rate"])
+        "zeros", "negative", "one_hot", "bins", "backward", "rate"])
 def test_wrong_values_say_what_is_wrong(call: Any, message: str):
     with pytest.raises(weft.WeftError, match=message):
         call(weft.ones(2, 3))

@@ -272,7 +272,14 @@ def count_nonzero(input: Any, dim: Any = None) -> Tensor:
 @public
 def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None
          ) -> Tensor:
-    """The p-norm: ``sum(abs(x) ** p) ** (1 / p)``; ``inf`` gives the largest, 0 counts."""
+    """The p-norm: ``sum(abs(x) ** p) ** (1 / p)``; ``inf`` gives the largest, 0 counts.
+
+    "nuc" is the sum of the singular values of matrices.
+    """
+    if isinstance(p, str) and p == "nuc":
+        from weft.eager.functions.linalg.norms import matrix_norm  # which stands on reductions
+
+        return matrix_norm(input, p, (-2, -1) if dim is None else dim, keepdim, dtype=dtype)  # type: ignore[no-any-return]
     x = wrap(floating(input, dtype, "norm"))
     x = abs(x) if x.dtype.is_complex else x
     axes = axes_of(dim, x.ndim) if x.ndim else None
@@ -282,7 +289,7 @@ def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, 
 def _order(p: Any) -> float:
     if isinstance(p, str) and p != "fro":
         raise InvalidInputError("norm: not the order of a vector norm", got=repr(p),
-                                expected='a number or "fro"', help="use weft.linalg.matrix_norm")
+                                expected='a number, "fro" or "nuc"')
     return 2.0 if p in {"fro", None} else float(p)
 
 

@@ -262,7 +262,10 @@ def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
         bins, (list, tuple)) else [bins] * points.shape[1]
     limits: Any = None if range is None else np.asarray(range, np.float64).reshape(-1, 2).tolist()
     given = None if weight is None else _array(weight).reshape(-1)
-    counts, found = np.histogramdd(points, edges, limits, weights=given, density=density)
+    try:
+        counts, found = np.histogramdd(points, edges, limits, weights=given, density=density)
+    except ValueError as error:
+        raise InvalidInputError("histogramdd: the bins do not fit", got=str(error)) from None
     return _tensor(counts.astype(array.dtype), input), tuple([_tensor(f.astype(array.dtype), input)
                                                        for f in found])
 
