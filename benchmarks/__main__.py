@@ -73,7 +73,7 @@ def latency_table(models: Sequence[Model], peers: Sequence[str], threads: int, b
     """A row per model, and the geometric mean of weft's time over that of the best peer."""
     columns = ("model", *(f"{peer}, ms" for peer in peers), "/ best peer", "limit, ms", "reached",
                "kernels")
-    table = Table(title=f"batch {batch}, fp32, {threads} thread(s), {_cpu()}",
+    table = Table(title=f"batch {batch}, fp32, {threads} thread(s), {cpu_name()}",
                   caption=CAPTION)
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left")
@@ -107,7 +107,7 @@ def measure(model: Model, peers: Sequence[str], threads: int, batch: int, rounds
     return Row(cells, ratio, "" if told is None else told["machine"])
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
     """The name of the processor, with family and model where the name says little."""
     facts = model_name().split("; ")
     return ", ".join(sorted((fact.removeprefix("model name ") for fact in facts if fact.startswith(

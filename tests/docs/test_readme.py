@@ -1,7 +1,8 @@
-"""README.md: its programs run, its commands work, and what it names exists."""
+"""README.md and the pages of usage: programs run, commands work, and what they name exists."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -15,12 +16,16 @@ import pytest
 from onnx import TensorProto, helper
 
 import weft
+from benchmarks import figures as figures_module
 from tests.docs.coverage_page import ROOT
+from tests.docs.page_programs import run_page
 from weft.cli.main import main
 from weft.compiler.stages import all_stages
 from weft.support.config import knobs
 
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+README = ROOT / "README.md"
+PAGES = (README, *(ROOT / "docs" / f"{name}.md" for name in ("usage", "command_line", "install")))
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 IMAGE = np.linspace(-1, 1, 48, dtype=np.float32).reshape(1, 3, 4, 4)
 VECTOR = np.linspace(-2, 2, 10, dtype=np.float32)
@@ -61,8 +66,8 @@ def convolved() -> np.ndarray:
 
 
 def block(words: str, kind: str = "python") -> str:
-    """The only block that contains ``words``."""
-    (found,) = (text for text in blocks(kind) if words in text)
+    """The only block that contains ``words``; those with results run as doctests."""
+    (found,) = (text for text in blocks(kind) if words in text and ">>>" not in text)
     return found
 
 
@@ -186,13 +191,28 @@ def test_a_program_for_a_gpu(monkeypatch, capsys):
     np.testing.assert_allclose(names["y"], np.tanh(VECTOR), rtol=1e-6)
 
 
-def test_every_block_of_the_page_runs_in_a_test():
+def test_the_programs_of_the_readme_give_what_it_shows():
+    assert run_page(README) > 12
+
+
+def test_the_figures_of_the_readme_are_those_that_were_measured():
+    figures = json.loads(figures_module.STORED.read_text(encoding="utf-8"))
+    assert figures_module.readme_with(figures) == README.read_text(encoding="utf-8")
+    assert figures_module.table(figures) in README.read_text(encoding="utf-8")
+    assert figures["milliseconds"].keys() == figures_module.MODELS.keys()
+
+
+def test_the_readme_fits_a_screen_or_two():
+    assert len(README.read_text(encoding="utf-8").splitlines()) < 130
+
+
+def test_every_block_of_the_pages_runs_in_a_test():
     """A block of another kind, or one that no test names, would rot."""
     here = Path(__file__).read_text(encoding="utf-8")
     named = re.findall(r'\b(?:run|block)\("([^"]+)"', here)
     for kind, text in BLOCKS:
         assert kind in ("sh", "python", "c"), kind
-        assert kind == "sh" or any(words in text for words in named), text
+        assert kind == "sh" or ">>>" in text or any(words in text for words in named), text
 
 
 def test_the_command_lines(tmp_path, capsys):
@@ -206,7 +226,7 @@ def test_the_command_lines(tmp_path, capsys):
         assert out or (tmp_path / arguments[-1]).is_file() or "--html" in arguments
     assert sorted(set(verbs)) == sorted(
         ["bench", "cache", "calibrate", "compile", "debug", "doctor", "inspect", "ops", "opt",
-         "passes", "profile", "run", "targets", "tune"])
+         "passes", "profile", "run", "targets", "tune", "view"])
     assert (tmp_path / "resnet50.html").read_text().startswith("<!doctype html>")
 
 
@@ -223,7 +243,7 @@ def test_targets_of_make_exist():
 
 
 def test_settings_exist():
-    named = set(re.findall(r"WEFT_[A-Z_]+", TEXT))
+    named = set(re.findall(r"\bWEFT_[A-Z_]+", TEXT))
     assert len(named) >= 7
     assert named <= {knob.env for knob in knobs().values()}
 
@@ -236,8 +256,8 @@ def test_extras_exist():
 
 
 def test_files_exist():
-    named = re.findall(r"`((?:docs/)?[\w.]+\.md|LICENSE)`", TEXT)
-    assert len(named) >= 4
+    named = re.findall(r"[`(]((?:docs/)?[\w./]+\.md|LICENSE)[`)]", README.read_text("utf-8"))
+    assert len(named) >= 15
     for path in [*named, "tools/dev.py", "examples/demo.py"]:
         assert (ROOT / path).is_file(), path
         assert path in TEXT
@@ -258,7 +278,7 @@ def test_what_runs_native_code_is_said_and_where_weft_runs():
 
 def test_the_rounding_of_winograd_is_stated_alike():
     """The bound that ``tests/unit/strategy/test_winograd.py`` checks is the one that users read."""
-    pages = ("README.md", "docs/architecture.md", "weft/support/config.py",
+    pages = ("docs/command_line.md", "docs/architecture.md", "weft/support/config.py",
              "weft/strategy/cpu/convolution/legalize.py")
     for page in pages:
         text = (ROOT / page).read_text(encoding="utf-8")
