@@ -7,8 +7,11 @@ The module ``complex_pairs`` says how complex tensors are laid out; the table of
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from weft.eager.complex_pairs import as_complex, as_pair
 from weft.eager.dtypes import as_dtype
@@ -172,11 +175,21 @@ def _cast(_op: str, nodes: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
     if own.is_complex:
         if d.rank == 0:
             return as_node(is_true(TENSORS, parts(node)))
+        _warn_of_discarded_parts()
         return record("cast", (as_node(_part(node, 0)),), {"dtype": d.ir})
     real = node
     if own is not d.to_real():
         real = record("cast", (node,), {"dtype": d.to_real().ir})
     return joined(real, TENSORS.call("zeros_like", wrap(real)))
+
+
+def _warn_of_discarded_parts() -> None:
+    """Once for each line of the user that converts complex numbers to real ones."""
+    span = user_span()
+    place = ("weft", 0) if span is None else (span.source, span.line or 0)
+    warnings.warn_explicit("the imaginary part is discarded: complex numbers become real ones",
+                           np.exceptions.ComplexWarning, *place,
+                           registry=globals().setdefault("__warningregistry__", {}))
 
 
 @_rule("zeros", "ones", "ones_like")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -209,3 +210,35 @@ def test_complex_matrices(name, given, expected):
 def test_factors_that_complex_matrices_lack_are_refused():
     with pytest.raises(weft.WeftError, match="lu_factor of complex numbers"):
         weft.linalg.lu_factor(weft.tensor(SQUARE))
+
+
+def test_a_conversion_to_real_numbers_warns_at_the_line_of_the_user():
+    z = weft.tensor([1 + 2j])
+    with pytest.warns(np.exceptions.ComplexWarning, match="imaginary part") as found:
+        reals = z.float(), z.to(weft.float64)
+    assert [one.tolist() for one in reals] == [[1.0], [1.0]]
+    assert {Path(one.filename).name for one in found} == {Path(__file__).name}
+
+
+def test_statistics_take_conjugates_and_norms_lengths():
+    x = A[:, :3]
+    rows = weft.tensor(x)
+    other = weft.tensor(x[:, ::-1].copy())
+    np.testing.assert_allclose(weft.cov(rows).numpy(), np.cov(x), rtol=1e-12)
+    np.testing.assert_allclose(weft.corrcoef(rows).numpy(), np.corrcoef(x), rtol=1e-12)
+    weights = {"fweights": np.array([1, 2, 3]), "aweights": np.array([0.5, 0.25, 1.0])}
+    np.testing.assert_allclose(
+        weft.cov(rows, **{name: weft.tensor(one) for name, one in weights.items()}).numpy(),
+        np.cov(x, **weights), rtol=1e-12)
+    np.testing.assert_allclose(weft.masked.var(rows, 1).numpy(), x.var(1, ddof=1), rtol=1e-12)
+    functional = weft.nn.functional
+    distance = functional.pairwise_distance(rows, other, eps=0.0)
+    np.testing.assert_allclose(distance.numpy(), np.linalg.norm(x - x[:, ::-1], axis=1), rtol=1e-12)
+    np.testing.assert_allclose(functional.normalize(rows).numpy(),
+                               x / np.linalg.norm(x, axis=1, keepdims=True), rtol=1e-12)
+    np.testing.assert_allclose(functional.pad(rows, (1, 2), value=1 + 1j).numpy(),
+                               np.pad(x, ((0, 0), (1, 2)), constant_values=1 + 1j))
+    np.testing.assert_allclose(functional.avg_pool1d(rows[None], 3).numpy(),
+                               x.mean(1).reshape(1, -1, 1), rtol=1e-12)
+    np.testing.assert_allclose(weft.linalg.vander(rows[0], N=3).numpy(),
+                               np.vander(x[0], 3, increasing=True), rtol=1e-12)

@@ -14,6 +14,7 @@ from weft.eager.dtypes import as_dtype, bool_, float32
 from weft.eager.functions import elementwise as e
 from weft.eager.functions import ordering as o
 from weft.eager.functions import reduction as r
+from weft.eager.functions.complex import conj
 from weft.eager.functions.linalg.norms import vector_norm
 from weft.eager.functions.scattering import extreme_of
 from weft.eager.functions.shape import expand
@@ -152,9 +153,9 @@ def var(input: Any, dim: Any = None, unbiased: bool | None = None, *,
     if unbiased is not None:
         correction = float(unbiased)
     x = wrap(as_node(input))
-    x = _in(x, dtype, x if x.dtype.is_floating_point else x.to(float32))
+    x = _in(x, dtype, x if x.dtype.rank > 1 else x.to(float32))
     distance = x - mean(x, dim, keepdim=True, mask=mask)
-    total = sum(distance * distance, dim, keepdim=keepdim, mask=mask)
+    total = sum(distance * conj(distance), dim, keepdim=keepdim, mask=mask)
     degrees = _count(x, dim, keepdim, mask) - (1.0 if correction is None else correction)
     return total / e.clamp(degrees, min=0)
 

@@ -13,6 +13,7 @@ from weft.eager.axes import axes_of, axis_of
 from weft.eager.cell import Cell
 from weft.eager.device import CPU, device
 from weft.eager.dtypes import bool_
+from weft.eager.functions.complex import complex, conj, imag, real
 from weft.eager.functions.elementwise import add, clamp, div, mul, ne, sqrt, sub
 from weft.eager.functions.linear import matmul
 from weft.eager.functions.reduction import cumsum, default_float, mean, sum
@@ -283,18 +284,18 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     if weights is None:
         total: Any = float(x.shape[1])
         centred = sub(x, mean(x, 1, keepdim=True))
-        product = matmul(centred, centred.t())
+        product = matmul(centred, conj(centred).t())
         degrees: Any = total - correction
         return div(product, degrees if degrees > 0 else 0.0).squeeze()
     total = sum(weights)
     centre = div(sum(mul(x, weights), 1, keepdim=True), total)
     centred = sub(x, centre)
-    product = matmul(centred, mul(centred, weights).t())
+    product = matmul(centred, conj(mul(centred, weights)).t())
     if aweights is None or not correction:
         degrees = sub(total, correction)
     else:
         degrees = sub(total, mul(div(sum(mul(weights, aweights)), total), correction))
-    return div(product, clamp(degrees.to(x.dtype), 0)).squeeze()
+    return div(product, clamp(degrees.to(x.dtype.to_real()), 0)).squeeze()
 
 
 @public
@@ -303,5 +304,8 @@ def corrcoef(input: Any) -> Tensor:
     found = cov(input)
     if not found.ndim:
         return div(found, found)
-    deviation = sqrt(found.diagonal())
-    return clamp(div(div(found, deviation.unsqueeze(1)), deviation.unsqueeze(0)), -1.0, 1.0)
+    deviation = sqrt(real(found.diagonal()))
+    scaled = div(div(found, deviation.unsqueeze(1)), deviation.unsqueeze(0))
+    if not scaled.dtype.is_complex:
+        return clamp(scaled, -1.0, 1.0)
+    return complex(clamp(real(scaled), -1.0, 1.0), clamp(imag(scaled), -1.0, 1.0))

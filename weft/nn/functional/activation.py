@@ -236,7 +236,11 @@ def normalize(
     """X / max(its p-norm along ``dim``, eps)."""
     axis = axis_of(dim, input.ndim)
     x = input if input.ndim else input.reshape((1,))
-    found = norms.normalize(TENSORS, x, p, axis, eps).reshape(tuple(input.shape))
+    if x.dtype.is_complex:
+        found = x / norms.p_norm(TENSORS, x.abs(), p, (axis,), keepdims=True).clamp(min=eps)
+    else:
+        found = norms.normalize(TENSORS, x, p, axis, eps)
+    found = found.reshape(tuple(input.shape))
     return found if out is None else out.copy_(found)
 
 

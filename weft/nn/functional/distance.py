@@ -34,6 +34,8 @@ def pairwise_distance(
 ) -> Tensor:
     """The p-norm of ``x1 - x2 + eps`` along the last axis."""
     x, y = promoted(x1, x2, to_float=True)
+    if x.dtype.is_complex:
+        return norms.p_norm(TENSORS, (x - y + eps).abs(), p, (-1,), keepdim)
     return losses.pairwise_distance(TENSORS, x, y, p, eps, keepdim)
 
 
@@ -48,4 +50,4 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     gaps = call("take", input, first, axis=0) - call("take", input, second, axis=0)
     if not gaps.numel():
         return call("sum", gaps, axis=(1,))
-    return norms.p_norm(TENSORS, gaps, p, (1,))
+    return norms.p_norm(TENSORS, gaps.abs() if gaps.dtype.is_complex else gaps, p, (1,))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from weft.amp.autocast import upcast
+from weft.eager.complex_numbers import refusal
 from weft.eager.emitter import call
 from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
@@ -91,6 +92,8 @@ def rms_norm(
     """
     input, weight = upcast(input, weight)
     rows, size = _rows(input, normalized_shape, "rms_norm")
+    if input.dtype.is_complex:
+        raise refusal("rms_norm")
     small = 2.0 ** -{"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}[input.dtype.name]
     gamma = _vector(input, size, 1.0) if weight is None else weight.reshape((size,))
     result = call("nn.rms_norm", rows, gamma, axis=-1,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.eager.emitter import call
+from weft.eager.functions.complex import complex as join
 from weft.eager.signature import checked
 from weft.eager.tensor import Tensor
 from weft.support.errors import InvalidInputError
@@ -51,7 +52,11 @@ def _constant(input: Tensor, pairs: Pairs, value: float | None) -> Tensor:
         input, pairs = _cropped(input, pairs)
     if not any(map(any, pairs)):
         return input.clone()
-    kind = {0: bool, 1: int, 2: float, 3: complex}[input.dtype.rank]
+    if input.dtype.is_complex:
+        number = complex(value or 0)
+        return join(_constant(input.real, pairs, number.real),
+                    _constant(input.imag, pairs, number.imag))
+    kind = {0: bool, 1: int, 2: float}[input.dtype.rank]
     number = call("full", kind(value or 0), shape=(), dtype=input.dtype.name)
     return call("nn.pad", input, number, pad_width=tuple(pairs))
 

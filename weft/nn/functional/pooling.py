@@ -39,7 +39,7 @@ def _avg_pool(
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:
     """The mean of each window, or its sum divided by ``divisor_override``."""
-    if not input.dtype.is_floating_point:
+    if input.dtype.rank < 2:
         return _whole_means(axes, input, (kernel_size, stride), padding, ceil_mode,
                             count_include_pad, divisor_override)
     x, has_batch = with_batch(input, axes + 2, f"avg_pool{axes}d")

@@ -124,7 +124,7 @@ def vander(x: Any, *, N: int | None = None) -> Any:
     if count < 1:
         raise InvalidInputError("vander: N is not positive", got=count)
     value = value if value.dtype.rank else value.to("int64")
-    ones = call("ones", shape=(*value.shape, 1), dtype=value.dtype.name)
+    ones = value.new_ones((*value.shape, 1))
     if count == 1:
         return ones
     shape = (*value.shape, count - 1)
