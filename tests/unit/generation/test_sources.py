@@ -14,7 +14,7 @@ from tests.unit.generation.tiny_decoder import TinyDecoder, greedy
 from tests.unit.generation.tiny_encoder_decoder import TinyEncoderDecoder
 from weft.generation import Session, stream
 from weft.models import Decoder, EncoderDecoder
-from weft.models.compiled_encoder_decoder import NONE, SourceTable
+from weft.models.paged_encoder_decoder import NONE, SourceTable
 from weft.support.errors import InvalidInputError, OptionError
 
 SOURCES = [np.array(source) for source in ([3, 4, 5], [6], [7, 8])]
