@@ -35,6 +35,7 @@ NAMES = {  # module -> the public names it defines
         "SmoothL1Loss SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss"
     ),
     "weft.nn.modules.module": "Module ModuleError",
+    "weft.nn.modules.needle": "Residual SoftmaxLoss",
     "weft.nn.modules.normalization": "CrossMapLRN2d GroupNorm LayerNorm LocalResponseNorm RMSNorm",
     "weft.nn.modules.pooling": (
         "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d "

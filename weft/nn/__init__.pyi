@@ -25,6 +25,7 @@ from weft.nn.modules.loss import (BCELoss, BCEWithLogitsLoss, CTCLoss, CosineEmb
     MultiLabelSoftMarginLoss, MultiMarginLoss, NLLLoss, PairwiseDistance, PoissonNLLLoss,
     SmoothL1Loss, SoftMarginLoss, TripletMarginLoss, TripletMarginWithDistanceLoss)
 from weft.nn.modules.module import (Module, ModuleError)
+from weft.nn.modules.needle import (Residual, SoftmaxLoss)
 from weft.nn.modules.normalization import (CrossMapLRN2d, GroupNorm, LayerNorm, LocalResponseNorm,
     RMSNorm)
 from weft.nn.modules.pooling import (AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d,
@@ -66,10 +67,10 @@ __all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d",
 "PairwiseDistance", "Parameter", "ParameterDict", "ParameterList", "PixelShuffle", "PixelUnshuffle",
 "PoissonNLLLoss", "RMSNorm", "RNN", "RNNBase", "RNNCell", "RReLU", "ReLU", "ReLU6",
 "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d",
-"ReplicationPad3d", "SELU", "Sequential", "SiLU", "Sigmoid", "SmoothL1Loss", "SoftMarginLoss",
-"Softmax", "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign", "SyncBatchNorm", "Tanh",
-"Tanhshrink", "Threshold", "Transformer", "TransformerDecoder", "TransformerDecoderLayer",
-"TransformerEncoder", "TransformerEncoderLayer", "TripletMarginLoss",
+"ReplicationPad3d", "Residual", "SELU", "Sequential", "SiLU", "Sigmoid", "SmoothL1Loss",
+"SoftMarginLoss", "Softmax", "Softmax2d", "SoftmaxLoss", "Softmin", "Softplus", "Softshrink",
+"Softsign", "SyncBatchNorm", "Tanh", "Tanhshrink", "Threshold", "Transformer", "TransformerDecoder",
+"TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer", "TripletMarginLoss",
 "TripletMarginWithDistanceLoss", "Unflatten", "Unfold", "UninitializedBuffer",
 "UninitializedParameter", "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "ZeroPad1d",
 "ZeroPad2d", "ZeroPad3d", "from_onnx", "functional", "init", "utils"]

@@ -212,3 +212,11 @@ def test_parameters_that_are_loaded_from_arrays_keep_their_gradients():
     for parameter in model.parameters():
         assert parameter.grad is not None
         assert parameter.reshape(2, 2).requires_grad
+
+
+def test_two_modules_have_the_names_of_needle():
+    x = weft.ones(2, 3)
+    np.testing.assert_array_equal(nn.Residual(nn.Identity())(x).numpy(), 2 * np.ones((2, 3)))
+    for dtype in ("int64", "uint8", "float32"):
+        loss = nn.SoftmaxLoss()(weft.zeros(2, 4), weft.tensor([1, 3]).to(dtype))
+        assert loss.item() == pytest.approx(np.log(4))
