@@ -72,7 +72,7 @@ def measure(threads: int, rounds: int, seconds: float) -> Figures:
 
 
 def ratio(row: Mapping[str, float | None]) -> float:
-    """Time of weft over that of the fastest peer."""
+    """The time of weft divided by the time of the fastest peer."""
     others = [time for peer, time in row.items() if peer != "weft" and time is not None]
     assert row["weft"] is not None
     return row["weft"] / min(others)

@@ -10,6 +10,7 @@ import click
 from weft.cli.common import compile_options, records_option, session
 from weft.cli.models import ModelFile
 from weft.cli.output import check_writable, write_text
+from weft.support.errors import OptionError
 
 
 @click.command("view")
@@ -82,7 +83,12 @@ def _serve(page: str, port: int) -> None:
         def log_message(self, format: str, *args: object) -> None:
             """Requests are not worth a line."""
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+    try:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        raise OptionError(f"port {port} cannot be opened on 127.0.0.1", got=str(error),
+                          help="--port 0 takes one that is free") from None
+    with server:
         click.echo(f"http://127.0.0.1:{server.server_port}/ (Ctrl-C ends)")
         try:
             server.serve_forever()

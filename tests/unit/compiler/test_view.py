@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 
 import numpy as np
 import pytest
@@ -102,3 +103,14 @@ def test_the_command_writes_one_file(tmp_path, capsys):
     found = told((tmp_path / "net.html").read_text())
     assert found["memory"]["buffers"] == []  # the virtual machine has no plan
     assert {kernel["op"] for kernel in found["kernels"]} >= {"add", "subtract"}
+
+
+def test_a_port_in_use_is_an_error_that_says_so(tmp_path, capsys):
+    (tmp_path / "net.ir").write_text("def @main(%x: Tensor[(3,), float32]) { tanh(%x) }")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code, _, err = run(["view", str(tmp_path / "net.ir"), "--port", port], capsys)
+    assert code == 2
+    assert f"port {port} cannot be opened" in err

@@ -35,6 +35,7 @@ class ViewFacts(TypedDict):
     signature: str
     module_seconds: float
     limit_seconds: float
+    arena: int | None  # of the executable; ``None`` where it follows from sizes
     fallbacks: list[str]
     phases: dict[str, dict[str, str]]  # name -> text, svg
     kernels: list[dict[str, Any]]
@@ -68,8 +69,10 @@ def view_facts(module: Executable, title: str) -> ViewFacts:
                  for step, limit in zip(profile.steps, limits, strict=True)]
         phases = {name: _phase(mod) for name, mod in modules.items()}
         task.advance("drawings")
+    arena = module.manifest.arena_bytes
     return {"title": title, "target": str(stages.options.target),
             "signature": module.manifest.signature(), "module_seconds": profile.module_seconds,
+            "arena": arena if isinstance(arena, int) else None,
             "limit_seconds": profile.limit_seconds if profile.limits else 0.0,
             "fallbacks": [one.text() for one in module.fallbacks.found], "phases": phases,
             "kernels": kernels, "calls": calls, "memory": memory, "weights": weights}
@@ -96,7 +99,10 @@ def _kernels(sources: tuple[KernelSource, ...], stages: Stages) -> list[dict[str
 
 
 def _memory(program: Program | None) -> dict[str, Any]:
-    """Live ranges and offsets of the temporaries of a program of fixed sizes."""
+    """Live ranges and offsets of the temporaries of a program of fixed sizes.
+
+    The plan leaves out workspaces and results in place, which are known when kernels are built.
+    """
     if program is None or program.is_symbolic:
         return {"arena": 0, "steps": 0, "buffers": []}
     plan = plan_memory(program, {})

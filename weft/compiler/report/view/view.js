@@ -64,7 +64,7 @@ function summary() {
     ["kernels", `${kernels.length}, called ${facts.calls.length} times, ${us(total)} us`],
     ["limit of the machine", facts.limit_seconds
       ? `${us(facts.limit_seconds)} us, of which the call reaches ${percent(facts.limit_seconds, facts.module_seconds)}` : "unknown"],
-    ["arena", bytes(facts.memory.arena)],
+    ["arena", facts.arena === null ? "by the sizes of the inputs" : bytes(facts.arena)],
     ["weights", bytes(facts.weights.reduce((sum, one) => sum + one.bytes, 0))]];
   return element("div", {}, table([["fact", r => r[0]], ["value", r => r[1]]], rows),
     element("h2", {}, "Changes of plan"),
@@ -153,8 +153,8 @@ function memory() {
     x: 1000 * one.first / steps, width: 1000 * (one.last - one.first + 1) / steps,
     y: 400 * (1 - (one.offset + one.size) / arena), height: Math.max(400 * one.size / arena, 0.5) },
     element("title", {}, `${bytes(one.size)} at ${one.offset}, steps ${one.first} to ${one.last}`)));
-  return element("div", {}, element("p", {}, `The arena of ${bytes(arena)}: each box is a temporary, `
-    + "its width the steps in which it is live, its height its bytes."),
+  return element("div", {}, element("p", {}, `Temporaries in ${bytes(arena)}, without the workspaces of kernels and `
+    + "without results in place: the width of a box is its live range, the height its bytes."),
   element("svg", { viewBox: "0 0 1000 400", width: "100%", role: "img",
     "aria-label": "live ranges and places of temporaries" }, ...boxes),
   table([["bytes", b => bytes(b.size), true], ["offset", b => b.offset, true],
