@@ -90,7 +90,7 @@ def is_extended() -> bool:
 
 
 def _own_hooks() -> bool:
-    """Whether all hooks of operators are weft's; no user has touched those that are not loaded."""
+    """Whether weft defined all hooks of operators; users have not touched unloaded ones."""
     from weft.ir import OPS
 
     return all(origin.module.startswith("weft.")

@@ -187,8 +187,8 @@ def _forget_operands(node: Node) -> None:
 
 
 def _order(roots: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-    """The nodes to compute, operands first, and those that are more than a call: aliases, fields,
-    and calls with a gradient or a check.
+    """The nodes to compute, operands first, and among them aliases, fields and the calls with a
+    gradient or a check.
     """
     stack = list(roots)
     seen: set[Node] = set()

@@ -324,7 +324,7 @@ def call_ir(node: Node, args: tuple[Expr, ...]) -> Expr:
 
 def value_node(array: Any, d: dtype, where: device = CPU) -> Node:
     """A node for a concrete array in the memory of a device, which is C-contiguous and never
-    written again. One of complex numbers may be that of the pairs.
+    written again. Complex numbers may come as an array of pairs.
     """
     if d.rank == COMPLEX:
         pairs = paired(array) if array.dtype == d.numpy else array

@@ -75,8 +75,8 @@ _OUTSIDE: set[str] = set()  # files of users
 def recorded(sig: Signature, nodes: tuple[Node, ...], inner: int = 3) -> Any:
     """The tensor of a call with one result whose signature is known: ``wrap(made(sig, nodes))``.
 
-    The nearest ``inner`` frames, this one included, are weft's: that of the caller, and that of the
-    function of weft that called it.
+    The nearest ``inner`` frames, this one included, belong to weft: the caller's frame, and
+    that of the function of weft that called it.
     """
     frame = sys._getframe(inner)  # noqa: SLF001 - as documented
     code = frame.f_code

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: Path, check: Callable[[Path], None] | None = None) -> Iterator[BinaryIO]:
-    """Write a file that takes the place of ``path`` when the block ends without an exception.
+    """Write a file, which replaces ``path`` when the block ends without an exception.
 
     ``check`` gets the complete file first, under another name; the file is removed if it raises.
     """

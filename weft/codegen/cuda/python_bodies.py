@@ -3,7 +3,7 @@
 numba compiles a plain function to LLVM IR for a CPU without vector instructions of its own; the IR
 is then compiled for the GPU in the kernel's module. numba-cuda would refuse many of them: it has
 neither NumPy's functions of scalars nor assignments to slices, and drops ``raise`` silently. It
-compiles those that are written for GPUs (``weft.codegen.cuda.numba_functions``). Mathematical
+compiles functions that are written for GPUs (``weft.codegen.cuda.numba_functions``). Mathematical
 functions are those of libdevice, NVIDIA's library of bitcode in the package ``nvidia-nvvm``.
 """
 
