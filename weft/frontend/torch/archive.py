@@ -11,14 +11,12 @@ from __future__ import annotations
 import ast
 import io
 import json
-import logging
 import math
 import operator
 import os
 import re
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ from torch.export.pt2_archive._package import load_pt2
 from torch.utils._sympy import functions as size_functions
 
 from weft.frontend.torch.calls import SIZE_FUNCTIONS
-from weft.frontend.torch.export import quiet
+from weft.frontend.torch.export import quiet, unlogged
 from weft.support.allocation import allocation_budget, check_allocation
 from weft.support.errors import InvalidModelError, UnsupportedModelError, WeftError
 
@@ -61,7 +59,7 @@ def load_archive(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
     """
     where = os.fspath(path)
     try:
-        with allocation_budget(), quiet(), _unlogged():
+        with allocation_budget(), quiet(), unlogged("torch.export"):
             _check_bytes(where)
             _check_records(PT2ArchiveReader(where))
             programs = load_pt2(where).exported_programs
@@ -209,15 +207,3 @@ def _is_small_power(base: ast.AST | None = None, exponent: ast.AST | None = None
     if isinstance(exponent, ast.Call) and len(exponent.args) == 1:  # ``Integer(2)``
         exponent = exponent.args[0]
     return is_symbol and isinstance(exponent, ast.Constant) and exponent.value in range(64)
-
-
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    """Within the context, torch does not log what it also raises."""
-    logger = logging.getLogger("torch.export")
-    before = logger.disabled
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = before

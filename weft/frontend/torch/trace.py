@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import sympy
@@ -16,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from weft.frontend.torch.dims import differs, expression_of, symbol_value, symbols_in, value_at
-from weft.frontend.torch.export import quiet, traced
+from weft.frontend.torch.export import quiet, traced, unlogged
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError
 
@@ -76,7 +74,7 @@ class Trace:
             return False
         mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
         try:
-            with _unreported(), quiet(), torch.no_grad(), mode:
+            with unlogged("torch._subclasses.fake_tensor"), quiet(), torch.no_grad(), mode:
                 for program in (self.exported, self.decomposed):
                     values = self._values(program, self._shapes(wanted))
                     _Checked(program.graph_module, wanted).run(*values)
@@ -94,7 +92,7 @@ class Trace:
         except Exception as error:
             raise InvalidModelError("torch does not run the module",
                                     got=f"{type(error).__name__}: {error}") from error
-        with _unreported():  # the error repeats torch's log
+        with unlogged("torch._subclasses.fake_tensor"):  # the error repeats torch's log
             return traced(self.source, args, kwargs)
 
     def _shapes(self, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
@@ -123,18 +121,6 @@ class Trace:
                 yield _constant(spec.arg)
             else:
                 yield next(tensors) if spec.kind is InputKind.USER_INPUT else held[spec.target]
-
-
-@contextmanager
-def _unreported() -> Iterator[None]:
-    """Within the context, torch does not log the sizes that its operators refuse."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before = logger.disabled
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = before
 
 
 def _replaced(guard: sympy.Basic, known: Mapping[sympy.Symbol, sympy.Expr]) -> sympy.Basic:
