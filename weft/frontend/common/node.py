@@ -10,7 +10,7 @@ import numpy as np
 from weft.frontend.common.typed import tensor_type, typed
 from weft.ir import Constant, DType, Expr, Op, Span, Tuple, TupleGetItem
 from weft.op.composites.terms import composed
-from weft.support.errors import InvalidModelError, UnsupportedModelError
+from weft.support.errors import AttrsError, InvalidModelError, UnsupportedModelError, WeftError
 
 
 class NodeBase:
@@ -69,3 +69,12 @@ class NodeBase:
     def unsupported(self, what: str, **details: Any) -> UnsupportedModelError:
         """The error of a valid node that weft cannot convert."""
         return UnsupportedModelError(f"{self.op}: {what}", where=self.span, **details)
+
+    def placed(self, error: WeftError) -> WeftError:
+        """``error`` at the place of this node, if it has no place yet.
+
+        Attributes of weft's operators come from the model: where they are refused, it is invalid.
+        """
+        if isinstance(error, AttrsError):
+            return self.fail(error.what, expected=error.expected, got=error.got, help=error.help)
+        return error.at(str(self.span))

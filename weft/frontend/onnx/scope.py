@@ -155,28 +155,12 @@ def _convert(node: Node) -> Sequence[Value]:
             result = _convert_with_shapes(node)
         else:
             result = _run_converter(node)
-    except AttrsError as error:
-        # The attributes of the weft operator came from the model: report an invalid model.
-        symbolic = any(isinstance(value, ShapeValue) for value in node.inputs)
-        kind = UnsupportedModelError if symbolic else InvalidModelError
-        raise kind(
-            f"{node.op}: {error.what}",
-            where=node.span,
-            expected=error.expected,
-            got=error.got,
-            help=error.help,
-        ) from None
     except WeftError as error:
-        if error.where is None:
-            raise type(error)(
-                error.what,
-                where=node.span,
-                expected=error.expected,
-                got=error.got,
-                notes=error.notes,
-                help=error.help,
-            ) from None
-        raise
+        placed = node.placed(error)
+        if isinstance(error, AttrsError) and any(isinstance(v, ShapeValue) for v in node.inputs):
+            raise UnsupportedModelError(placed.what, where=placed.where, expected=placed.expected,
+                                        got=placed.got, help=placed.help) from None
+        raise placed from None
     results = (result,) if isinstance(result, (Expr, ShapeValue, Absent)) else result
     return [typed_whole(r) if isinstance(r, Expr) else r for r in results]
 

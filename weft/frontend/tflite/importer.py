@@ -24,7 +24,6 @@ from weft.ir.span import Span
 from weft.ir.typing.infer import infer_type
 from weft.support.allocation import allocation_budget
 from weft.support.errors import (
-    AttrsError,
     InternalError,
     InvalidModelError,
     UnsupportedModelError,
@@ -206,14 +205,8 @@ class Scope:
         """The results of the converter; errors get the place of the operator."""
         try:
             return self._run_converter(node)
-        except AttrsError as error:
-            raise node.fail(error.what, expected=error.expected, got=error.got,
-                            help=error.help) from None
         except WeftError as error:
-            if error.where is not None:
-                raise
-            raise type(error)(error.what, where=node.span, expected=error.expected, got=error.got,
-                              notes=error.notes, help=error.help) from None
+            raise node.placed(error) from None
         except _CONTRADICTIONS as error:
             if CONVERTERS.find(node.op) not in _OWN:
                 raise

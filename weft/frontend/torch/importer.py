@@ -192,8 +192,7 @@ class GraphImporter:
         except WeftError as error:
             if error.where is not None:
                 raise
-            raise type(error)(error.what, where=seen.span, expected=error.expected,
-                              got=error.got, notes=error.notes, help=error.help) from None
+            raise error.at(str(seen.span)) from None
 
     def _seen(self, node: torch.fx.Node, raw: Sequence[Any]) -> Node:
         return Node(target_name(node), span_of(node), tuple(map(_traced, raw)),

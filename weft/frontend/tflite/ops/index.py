@@ -8,12 +8,11 @@ import numpy as np
 
 from weft import op
 from weft.frontend.common import arrays
+from weft.frontend.common.masked_slice import FAR, SliceMasks, index_first, masked_slice
 from weft.frontend.common.typed import tensor_type
 from weft.frontend.tflite.node import Node
 from weft.frontend.tflite.registry import converts
 from weft.ir.expr import Expr
-
-_FAR = 2**31 - 1  # beyond the end of every axis
 
 
 @converts("SLICE")
@@ -25,7 +24,7 @@ def slice_(node: Node) -> Expr:
     if not node.is_known(1):
         return _slice_at(node, size)
     begin = node.dims(1, "the start")
-    end = tuple(_FAR if count == -1 else start + count
+    end = tuple(FAR if count == -1 else start + count
                 for start, count in zip(begin, size, strict=True))
     return node.call(op.strided_slice, node.input(0), begin=begin, end=end)
 
@@ -43,16 +42,15 @@ def _slice_at(node: Node, size: tuple[Any, ...]) -> Expr:
     return x
 
 
-def _elements_at(node: Node, masks: dict[str, int]) -> Expr:
+def _elements_at(node: Node, masks: SliceMasks) -> Expr:
     """A strided slice that picks one element of the first axes, at a position that is computed."""
     count = node.shape(1)[0]
-    masked = {name: mask for name, mask in masks.items() if mask}
-    if not isinstance(count, int) or masked.pop("ShrinkAxis", 0) != (1 << count) - 1 \
-            or masked.keys() - {"Begin", "End"}:
+    if not isinstance(count, int) or masks.shrink_axis != (1 << count) - 1 \
+            or masks.ellipsis or masks.new_axis:
         raise node.unsupported("a range that is computed when the model runs")
     x, begin = node.input(0), node.input(1)
     for axis in range(count):
-        if not masks["Begin"] >> axis & 1:
+        if not masks.begin >> axis & 1:
             at = node.call(op.take, begin, node.constant(axis, "int32"), axis=0)
         else:
             at = node.constant(0, "int32")
@@ -67,83 +65,13 @@ def _elements_at(node: Node, masks: dict[str, int]) -> Expr:
 
 @converts("STRIDED_SLICE")
 def strided_slice(node: Node) -> Expr:
-    """Bit i of each mask is about entry i of ``begin``, ``end`` and ``strides``.
-
-    An entry is a range, an index (shrink), a new axis, or an ellipsis for the axes between.
-    """
-    masks = {name: int(node.option(f"{name}Mask"))
-             for name in ("Begin", "End", "Ellipsis", "NewAxis", "ShrinkAxis")}
+    masks = SliceMasks(*(int(node.option(f"{name}Mask"))
+                         for name in ("Begin", "End", "Ellipsis", "NewAxis", "ShrinkAxis")))
     if not node.is_known(1):
         return _elements_at(node, masks)
     begin, end = node.dims(1, "the start"), node.dims(2, "the end")
     strides = node.ints(3, "the steps")
-    if not len(begin) == len(end) == len(strides):
-        raise node.fail("start, end and steps differ in length",
-                        got=f"{begin}, {end}, {strides}")
-    ranges: list[tuple[Any, Any, int]] = []
-    kinds: list[str] = []
-    for entry in _entries(node, masks, len(begin)):
-        bit = 0 if entry is None else 1 << entry
-        if entry is None:
-            ranges.append((0, _FAR, 1))
-            kinds.append("axis")
-        elif masks["NewAxis"] & bit:
-            kinds.append("new")
-        elif masks["ShrinkAxis"] & bit:
-            at = begin[entry]
-            ranges.append((at, _FAR if at == -1 else at + 1, 1))
-            kinds.append("drop")
-        else:
-            ranges.append(_range(node, masks, bit, (begin[entry], end[entry], strides[entry])))
-            kinds.append("axis")
-    return _shaped(node, ranges, kinds)
-
-
-def _range(node: Node, masks: dict[str, int], bit: int, told: tuple[Any, Any, int]
-           ) -> tuple[Any, Any, int]:
-    first, last, step = told
-    if step == 0:
-        raise node.fail("a step is zero")
-    if masks["Begin"] & bit:
-        first = 0 if step > 0 else _FAR
-    if masks["End"] & bit:
-        last = _FAR if step > 0 else -_FAR
-    return first, last, step
-
-
-def _entries(node: Node, masks: dict[str, int], count: int) -> list[int | None]:
-    """The entries in the order of axes; ``None`` for an axis without one."""
-    used = sum(1 for i in range(count) if not (masks["NewAxis"] | masks["Ellipsis"]) >> i & 1)
-    rest = node.rank() - used
-    if rest < 0:
-        raise node.fail("more indices than axes", expected=str(node.rank()), got=str(used))
-    found: list[int | None] = []
-    has_ellipsis = False
-    for i in range(count):
-        if masks["Ellipsis"] >> i & 1 and not has_ellipsis:
-            has_ellipsis = True
-            found.extend([None] * rest)
-        else:
-            found.append(i)
-    return found if has_ellipsis else found + [None] * rest
-
-
-def _shaped(node: Node, ranges: list[tuple[Any, Any, int]], kinds: list[str]) -> Expr:
-    """The slice, without the axes that are dropped and with those that are new."""
-    x = node.input(0)
-    if any(r != (0, _FAR, 1) for r in ranges):
-        begin, end, strides = (tuple(r[i] for r in ranges) for i in range(3))
-        x = node.call(op.strided_slice, x, begin=begin, end=end, strides=strides)
-    kept = [kind for kind in kinds if kind != "new"]
-    dropped = tuple(i for i, kind in enumerate(kept) if kind == "drop")
-    if dropped:
-        x = node.call(op.squeeze, x, axis=dropped)
-    position = 0
-    for kind in kinds:
-        if kind == "new":
-            x = node.call(op.expand_dims, x, axis=position)
-        position += kind != "drop"
-    return x
+    return masked_slice(node, node.input(0), begin, end, strides, masks)
 
 
 @converts("GATHER")
@@ -157,18 +85,12 @@ def gather(node: Node) -> Expr:
     if batch != axis:
         raise node.unsupported("batch_dims other than the axis", got=f"{batch} and axis {axis}")
     indices = node.call(op.expand_dims, node.input(1), axis=node.rank(1))
-    return node.call(op.gather_nd, node.input(0), _index_first(node, indices), batch_dims=batch)
+    return node.call(op.gather_nd, node.input(0), index_first(node, indices), batch_dims=batch)
 
 
 @converts("GATHER_ND")
 def gather_nd(node: Node) -> Expr:
-    return node.call(op.gather_nd, node.input(0), _index_first(node, node.input(1)))
-
-
-def _index_first(node: Node, indices: Expr) -> Expr:
-    """Indices along axis 0, where weft has them; the file has them along the last."""
-    rank = tensor_type(indices).ndim
-    return node.transpose(indices, (rank - 1, *range(rank - 1)))
+    return node.call(op.gather_nd, node.input(0), index_first(node, node.input(1)))
 
 
 @converts("EMBEDDING_LOOKUP")
@@ -181,7 +103,7 @@ def scatter_nd(node: Node) -> Expr:
     """Updates of one element add up."""
     zeros = node.call(op.zeros, shape=node.dims(2, "the shape"),
                       dtype=tensor_type(node.input(1)).dtype)
-    return node.call(op.scatter_nd, zeros, _index_first(node, node.input(0)), node.input(1),
+    return node.call(op.scatter_nd, zeros, index_first(node, node.input(0)), node.input(1),
                      mode="add")
 
 
@@ -195,7 +117,7 @@ def sparse_to_dense(node: Node) -> Expr:
         indices = node.reshape(indices, (-1, 1) if rank == 1 else (1, rank))
     if tensor_type(values).ndim == 0:
         values = node.call(op.broadcast_to, values, shape=(tensor_type(indices).shape[0],))
-    return node.call(op.scatter_nd, base, _index_first(node, indices), values, mode="update")
+    return node.call(op.scatter_nd, base, index_first(node, indices), values, mode="update")
 
 
 @converts("DYNAMIC_UPDATE_SLICE")
