@@ -176,8 +176,8 @@ class _Entry:
     def write(self, code: ModelCode) -> None:
         """Write the rest of the code, unless files of weights have changed meanwhile.
 
-        Large constants are still on their way to the disk. Their entry is finished by a thread,
-        which the interpreter waits for before it exits.
+        Large constants that are not in its file yet are written by a thread, which the interpreter
+        waits for before it exits.
         """
         cache, key = self._cache, self._key
         if cache is None or isinstance(key, str) or not key.is_current:
@@ -190,7 +190,7 @@ class _Entry:
             return
         self._blocks.clear()  # nothing is left for ``close`` to remove
         finish = partial(copy_context().run, self._finish, cache, key, packing, code)
-        if code.constants.nbytes < _SLOW_BYTES:
+        if packing.is_mapped or code.constants.nbytes < _SLOW_BYTES:
             finish()
         else:
             threading.Thread(target=finish, name="weft cache").start()
@@ -201,9 +201,8 @@ class _Entry:
             block.abandon()
 
     def _finish(self, cache: DiskCache, key: ModelKey, packing: Packing, code: ModelCode) -> None:
-        packing.finish_writing()
         entry = packing.entry
-        if entry is None:
+        if entry is None or not packing.finish_writing():
             return
         for part in code.to_parts()[1:]:
             entry.append(part)

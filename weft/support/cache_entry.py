@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from weft.support.file_content import PART_BYTES, PartChecksum, as_bytes, checksum_of
+from weft.support.file_content import PART_BYTES, DigestPart, PartChecksum, as_bytes, checksum_of
 
 _MAGIC = b"weftcch2"
 # Magic, payload length, checksum; keeps a mapped payload 64-byte aligned.
@@ -31,10 +31,11 @@ class EntryWriter:
         self._process = os.getpid()
         self._handle = -1
         self._name = ""
+        self._placed: dict[int, tuple[DigestPart, int]] = {}
+        self._error: OSError | None = None
         self.size = 0
         with self._errors_reported():
             self._handle, self._name = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
-            os.lseek(self._handle, HEADER_BYTES, os.SEEK_SET)
 
     @property
     def is_open(self) -> bool:
@@ -44,20 +45,51 @@ class EntryWriter:
     def append(self, data: bytes | memoryview) -> None:
         """Write more of the payload."""
         view = as_bytes(data)
-        self.size += len(view)
         with self._errors_reported():
             while len(view) and self.is_open:
                 part, view = view[:PART_BYTES], view[PART_BYTES:]
                 self._checksum.update(part)
-                _write_all(self._handle, part)  # while it is in a cache
+                _write_all(self._handle, part, HEADER_BYTES + self.size)  # while it is in a cache
+                self.size += len(part)
+
+    def file(self) -> int:
+        """A file descriptor of the entry for ``place``, which the caller closes; -1: no file."""
+        with self._errors_reported():
+            return os.dup(self._handle) if self.is_open else -1
+        return -1
+
+    def place(self, file: int, start: int, data: memoryview) -> bool:
+        """Write the part at ``start``, from any thread; ``False`` if that is not possible.
+
+        The payload begins with such parts, all of which but the last have ``PART_BYTES``.
+        """
+        part = self._checksum.new_part()
+        part.update(data)
+        self._placed[start] = part, len(data)
+        try:
+            if self.is_open and self._error is None:
+                _write_all(file, data, HEADER_BYTES + start)
+                return True
+        except OSError as error:  # ``join`` reports it: other threads may be writing
+            self._error = error
+        return False
+
+    def join(self) -> bool:
+        """Continue with ``append`` behind the parts; ``False`` if one could not be written."""
+        with self._errors_reported():
+            if self._error is not None:
+                raise self._error
+        parts = [self._placed[start] for start in sorted(self._placed)]
+        self._checksum.extend(parts)
+        self.size = sum(nbytes for _, nbytes in parts)
+        return self.is_open
 
     def finish(self) -> bool:
         """Give the entry its name; ``False`` if it was not written."""
         with self._errors_reported():
             if self.is_open:
                 header = _MAGIC + self.size.to_bytes(8, "little") + self._checksum.digest()
-                os.lseek(self._handle, 0, os.SEEK_SET)
-                _write_all(self._handle, memoryview(header.ljust(HEADER_BYTES, b"\0")))
+                _write_all(self._handle, memoryview(header.ljust(HEADER_BYTES, b"\0")), 0)
                 handle, self._handle = self._handle, -1
                 os.close(handle)
                 Path(self._name).replace(self._path)
@@ -90,9 +122,10 @@ class EntryWriter:
         self.abandon()
 
 
-def _write_all(handle: int, data: memoryview) -> None:
+def _write_all(handle: int, data: memoryview, at: int) -> None:
     while len(data):
-        data = data[os.write(handle, data) :]
+        count = os.pwrite(handle, data, at)
+        data, at = data[count:], at + count
 
 
 def checked_payload(view: memoryview) -> memoryview | None:

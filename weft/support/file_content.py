@@ -16,7 +16,7 @@ import stat
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -35,7 +35,9 @@ RACY_NS = 2_000_000_000
 MAX_BYTES = 2**31 - 1
 
 
-class _Part(Protocol):
+class DigestPart(Protocol):
+    """The digest of one part."""
+
     def update(self, data: memoryview, /) -> object: ...
 
     def digest(self) -> bytes: ...
@@ -57,10 +59,11 @@ class PartDigest:
 
     def __init__(self) -> None:
         self._digests = hashlib.sha256()
-        self._part = self._new_part()
+        self._part = self.new_part()
         self._left = PART_BYTES  # bytes that the current part lacks
 
-    def _new_part(self) -> _Part:
+    def new_part(self) -> DigestPart:
+        """The digest of an empty part."""
         return hashlib.sha256()
 
     def update(self, data: bytes | memoryview) -> None:
@@ -73,7 +76,18 @@ class PartDigest:
             self._left -= taken
             if not self._left:
                 self._digests.update(self._part.digest())
-                self._part, self._left = self._new_part(), PART_BYTES
+                self._part, self._left = self.new_part(), PART_BYTES
+
+    def extend(self, parts: Iterable[tuple[DigestPart, int]]) -> None:
+        """Append parts, which were updated elsewhere, and their bytes; only the last is not full.
+
+        The digest ends with a full part.
+        """
+        for part, nbytes in parts:
+            self._part, self._left = part, PART_BYTES - nbytes
+            if not self._left:
+                self._digests.update(part.digest())
+                self._part, self._left = self.new_part(), PART_BYTES
 
     def digest(self) -> bytes:
         """The digest of the bytes so far."""
@@ -86,7 +100,7 @@ class PartDigest:
 class PartChecksum(PartDigest):
     """A digest that tells damaged data from the original, but not data made to look like it."""
 
-    def _new_part(self) -> _Part:
+    def new_part(self) -> DigestPart:
         return _Crc()
 
 
@@ -124,6 +138,10 @@ def state_at(found: os.stat_result, now: int) -> FileState | None:
     if now - max(found.st_mtime_ns, found.st_ctime_ns) < RACY_NS:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+# Memory that is shared with children would neither have large pages nor be given back.
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
 class ReleasableMemory(mmap.mmap):
@@ -267,7 +285,7 @@ def read_content(path: str | os.PathLike[str]) -> Content:
             data = file.read()
             return Content(memoryview(data), digest_of(data).hex(), found, began)
         try:
-            memory = ReleasableMemory(-1, found.st_size)
+            memory = ReleasableMemory(-1, found.st_size, **_PRIVATE)
         except OSError:
             raise MemoryError(f"cannot allocate {found.st_size} bytes for {path}") from None
         if hasattr(mmap, "MADV_HUGEPAGE"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import itertools
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import weft
 from weft.compiler import compile_model, warm_start
-from weft.compiler.program import build
+from weft.compiler.program import build, packing
 from weft.compiler.program.constants import OwnBlock, constant_layout
 from weft.compiler.program.packing import byte_bounds
 from weft.frontend.source import Source, open_source
@@ -148,7 +149,20 @@ class Overwritten:
         array[...] = -1
 
 
-def test_views_are_packed_in_their_own_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fails_at", [None, 0, 5])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_views_are_packed_in_their_own_order(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool, fails_at: int | None
+        ) -> None:
+    monkeypatch.setattr(packing, "_MAPPED_BYTES", 0 if mapped else 1 << 40)
+    write, written = cache_entry._write_all, itertools.count()
+
+    def fill(handle: int, data: memoryview, at: int) -> None:
+        if next(written) == fails_at:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        write(handle, data, at)
+
+    monkeypatch.setattr(cache_entry, "_write_all", fill)
     cache = DiskCache(tmp_path)
     given = [np.asarray(a) for a in arrays()]
     memory = Overwritten()
@@ -159,18 +173,19 @@ def test_views_are_packed_in_their_own_order(tmp_path: Path) -> None:
     offsets, total = constant_layout(given)
     assert (placed.offsets, placed.nbytes) == (tuple(offsets), total)
     for array, offset in zip(expected, offsets, strict=True):
-        found = placed.block[offset : offset + array.nbytes].view(array.dtype)
-        assert np.array_equal(found.reshape(array.shape), array)
+        copy = placed.block[offset : offset + array.nbytes].view(array.dtype)
+        assert np.array_equal(copy.reshape(array.shape), array)
     assert memory.kept == {*map(id, given)}
     assert all((array == -1).all() for array in given)
-    packing = block.packing_of(placed.block)
-    assert packing is not None
-    assert packing.entry is not None
-    packing.finish_writing()
-    assert cache.keep(packing.entry)
+    found = block.packing_of(placed.block)
+    assert found is not None
+    assert found.entry is not None
+    assert found.is_mapped == (mapped and fails_at is None)
+    found.finish_writing()
+    assert cache.keep(found.entry) == (fails_at is None or (mapped and fails_at == 0))
     kept = cache.get("ab" * 32)
-    assert kept is not None
-    assert bytes(kept) == placed.block.tobytes()
+    if kept is not None:
+        assert bytes(kept) == placed.block.tobytes()
 
 
 def test_other_constants_come_from_the_copy_of_forgotten_ones() -> None:
@@ -192,15 +207,17 @@ def test_bounds_are_those_of_all_elements() -> None:
     assert byte_bounds(base[1:3, 2]) == (start + 4 * 9, start + 4 * 17)
 
 
+@pytest.mark.parametrize("mapped", [False, True])
 def test_a_full_disk_costs_the_entry_alone(
-        tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool) -> None:
+    monkeypatch.setattr(packing, "_MAPPED_BYTES", 0 if mapped else 1 << 40)
     write, left = cache_entry._write_all, [100_000]
 
-    def fill(handle: int, data: memoryview) -> None:
+    def fill(handle: int, data: memoryview, at: int) -> None:
         left[0] -= len(data)
         if left[0] < 0:
             raise OSError(errno.ENOSPC, "no space left on device")
-        write(handle, data)
+        write(handle, data, at)
 
     monkeypatch.setattr(cache_entry, "_write_all", fill)
     path = tmp_path / "m.onnx"

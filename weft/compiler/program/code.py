@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.compiler.build.callbacks import Callback
-from weft.runtime.arena import AlignedBlock
+from weft.runtime.arena import aligned_bytes
 from weft.runtime.artifact_format import payload_parts, read_payload
 from weft.runtime.manifest import Manifest
 from weft.support.dataclass import dataclass
@@ -48,10 +48,9 @@ class ModelCode:
 
     @staticmethod
     def from_payload(payload: memoryview) -> ModelCode:
-        """Read back; the constants are copied to memory with larger pages than a file's."""
+        """Read back; the constants are a view of the payload if it is aligned."""
         read = read_payload(payload)
-        constants = AlignedBlock(read.constants.nbytes).array
-        constants[:] = read.constants
+        constants = aligned_bytes(read.constants)
         constants.flags.writeable = False
         return ModelCode(read.manifest, tuple(map(bytes, read.objects)), constants)
 

@@ -1,8 +1,16 @@
-"""Copying constants to one block, and the block to the disk cache, in threads."""
+"""Copying constants to one block, in threads.
+
+Large constants go straight to the file of the cache, part by part through a buffer that stays in
+the CPU's caches, and the program maps that file: the same pages are the memory of the program and
+the entry that later starts map. Touching new memory costs more than copying, and so does writing
+the block to a file once more.
+"""
 
 from __future__ import annotations
 
 import itertools
+import mmap
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
@@ -12,8 +20,9 @@ import numpy as np
 
 from weft.runtime.arena import AlignedBlock, address_of
 from weft.runtime.devices.cpu.host import usable_cpus
-from weft.support.cache_entry import EntryWriter
+from weft.support.cache_entry import HEADER_BYTES, EntryWriter
 from weft.support.dataclass import dataclass
+from weft.support.file_content import PART_BYTES
 from weft.support.stage_times import stage
 
 # Fewer bytes are packed at once, without a thread.
@@ -21,7 +30,13 @@ _THREAD_BYTES = 1 << 20
 # Fewer bytes are packed by one thread.
 _MANY_THREADS_BYTES = 32 << 20
 _MAX_THREADS = 4
-_PART_BYTES = 4 << 20
+# Fewer bytes go to memory with the largest pages, and then to the file.
+_MAPPED_BYTES = 16 << 20
+# The system lets a process write this share of the machine's memory without waiting for the disk.
+_UNHINDERED = 10
+# Columns of a transposed matrix that are copied at once.
+_STRIP = 16
+_PURPOSE = "the constants of the program"
 
 
 class SourceMemory(Protocol):
@@ -38,55 +53,62 @@ class SourceMemory(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """Rows of a constant that are copied at once; ``start`` to ``end`` in the block.
+    """Bytes ``start`` to ``end`` of the block: pieces of constants, zeros between them.
 
-    The last part of a constant has the zeros up to the next one.
+    Each piece has its number among all and the byte of the block where it starts.
     """
 
-    source: np.ndarray
-    place: np.ndarray
     start: int
     end: int
+    pieces: tuple[tuple[int, int, np.ndarray], ...]
+
+    def pack(self, to: np.ndarray) -> None:
+        """Copy the pieces to memory for this part."""
+        at = 0
+        for _, start, source in self.pieces:
+            first = start - self.start
+            to[at:first] = 0  # padding is part of artifacts, and equal models give equal artifacts
+            at = first + source.nbytes
+            _copy(to[first:at].view(source.dtype).reshape(source.shape), source)
+        to[at:] = 0
 
 
 class Packing:
     """Constants on their way to a block, from ``sources`` of the same content.
 
-    ``entry`` is written with the block; ``memory`` forgets each source that no part reads any
-    more.
+    The entry of the cache, ``entry``, starts with the block, which is that file if ``is_mapped``.
+    ``memory`` forgets each source that no part reads any more.
     """
 
     def __init__(self, constants: Sequence[np.ndarray], sources: Sequence[np.ndarray],
                  offsets: Sequence[int], total: int, entry: EntryWriter | None = None,
                  memory: SourceMemory | None = None) -> None:
+        self._file = -1
         self.originals = tuple(constants)
         self.offsets = tuple(offsets)
-        self.block = AlignedBlock(total, purpose="the constants of the program").array
         self.entry = entry
-        self._parts = [*_parts(self.block, sources, self.offsets)]
-        self._ends = [part.end for part in self._parts]
+        self.block = np.empty(0, np.uint8)
+        self._total = total
+        self._file = entry.file() if entry is not None and _is_mapped(total) else -1
+        self.is_mapped = self._file >= 0
+        if not self.is_mapped:
+            self.block = AlignedBlock(total, purpose=_PURPOSE).array
+        self._parts = [*_parts(sources, self.offsets, total)]
         self._forgetting = None
         if memory is not None:
             memory.keep_only(sources)
-            self._forgetting = _Forgetting(self._parts, memory)
-        self._taken = 0
-        self._done = [False] * len(self._parts)
-        self._changed = threading.Condition()
+            self._forgetting = _Forgetting([piece for part in self._parts
+                                            for _, _, piece in part.pieces], memory)
+        self._left = iter(self._parts)
+        self._written: list[_Part] = []  # to the file
+        self._lock = threading.Lock()
         self._error: BaseException | None = None
-        self._writer: threading.Thread | None = None
         self._threads: list[threading.Thread] = []
         if total <= _THREAD_BYTES:
             self._pack()
-            self._write()
-        else:
-            self._start(total)
-
-    def _start(self, total: int) -> None:
+            return
         count = min(usable_cpus(), _MAX_THREADS) if total >= _MANY_THREADS_BYTES else 1
         self._threads = [_thread(self._pack, "weft pack") for _ in range(count)]
-        if self.entry is not None:
-            self._writer = _thread(self._write, "weft write")
-            self._writer.start()
         for thread in self._threads:
             thread.start()
 
@@ -107,57 +129,92 @@ class Packing:
         """Wait until all constants are in the block; raises what copying raised."""
         for thread in self._threads:
             thread.join()
-        self._parts, self._forgetting = [], None  # which hold the sources
+        self._parts, self._left, self._forgetting = [], iter(()), None  # which hold the sources
         if self._error is not None:
             raise self._error
+        if self.is_mapped and not self.block.size:
+            try:
+                pages = mmap.mmap(self._file, HEADER_BYTES + self._total, access=mmap.ACCESS_READ)
+                self.block = np.frombuffer(pages, np.uint8, offset=HEADER_BYTES)
+            except (OSError, ValueError):  # a file system whose files cannot be mapped
+                self._leave_file()
+        self._close()
         self.block.flags.writeable = False
 
-    def finish_writing(self) -> None:
-        """Wait until the block is in the file of the cache; the constants are not needed then."""
+    def finish_writing(self) -> bool:
+        """Write the block to the entry; the constants are not needed then. Whether it is there."""
         self.originals = ()
-        if self._writer is not None:
-            self._writer.join()
+        if self.entry is None:
+            return False
+        if not self._written:
+            self.entry.append(self.block.data)
+            return self.entry.is_open
+        return self.entry.join()
 
     def abandon(self) -> None:
-        """Remove the file of the cache, if it is not finished."""
+        """Copy no more, and remove the file of the cache, if it is not finished."""
+        with self._lock:
+            self._left = iter(())
         if self.entry is not None:
             self.entry.abandon()
 
     @stage("packing of weights")
     def _pack(self) -> None:
         try:
-            while (number := self._next()) is not None:
-                part = self._parts[number]
-                np.copyto(part.place, part.source)  # packs and transposes
-                self.block[part.start + part.place.nbytes : part.end] = 0
-                with self._changed:
-                    self._done[number] = True
-                    self._changed.notify_all()
+            buffer = AlignedBlock(PART_BYTES).array if self.is_mapped else self.block
+            while (part := self._next()) is not None:
+                self._pack_part(part, buffer)
                 if self._forgetting is not None:
-                    self._forgetting.copied(number)
+                    for number, _, _ in part.pieces:
+                        self._forgetting.copied(number)
         except BaseException as error:  # noqa: BLE001 - raised by finish()
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
+            self._error = error
+            self.abandon()
 
-    def _next(self) -> int | None:
-        with self._changed:
-            if self._taken == len(self._ends) or self._error is not None:
-                return None
-            self._taken += 1
-            return self._taken - 1
-
-    @stage("writing to the cache")
-    def _write(self) -> None:
-        start = 0
-        for number, end in enumerate(self._ends):
-            with self._changed:
-                self._changed.wait_for(lambda n=number: self._done[n] or self._error is not None)
-            if self._error is not None or self.entry is None or not self.entry.is_open:
-                self.abandon()
+    def _pack_part(self, part: _Part, buffer: np.ndarray) -> None:
+        if self.entry is None or not self.is_mapped:
+            part.pack(self.block[part.start : part.end])
+            return
+        packed = buffer[: part.end - part.start]
+        part.pack(packed)
+        is_written = self.entry.place(self._file, part.start, packed.data)
+        with self._lock:
+            if is_written and self.is_mapped:
+                self._written.append(part)
                 return
-            self.entry.append(self.block[start:end].data)
-            start = end
+            if self.is_mapped:
+                self._leave_file()
+        self.block[part.start : part.end] = packed
+
+    def _leave_file(self) -> None:
+        """Continue in memory, with what has been written to the file."""
+        self.block = AlignedBlock(self._total, purpose=_PURPOSE).array
+        for part in self._written:
+            to = self.block[part.start : part.end].data
+            os.preadv(self._file, [to], HEADER_BYTES + part.start)
+        self.is_mapped = False
+
+    def _close(self) -> None:
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+    def __del__(self) -> None:
+        self._close()
+
+    def _next(self) -> _Part | None:
+        with self._lock:
+            return next(self._left, None)
+
+
+def _is_mapped(total: int) -> bool:
+    """Whether a block of these bytes is to be the file of the cache.
+
+    Not if writing would have to wait for the disk.
+    """
+    if total < _MAPPED_BYTES or not hasattr(os, "pwrite"):
+        return False
+    return total <= os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE // _UNHINDERED
 
 
 def _thread(run: Callable[[], None], name: str) -> threading.Thread:
@@ -165,39 +222,74 @@ def _thread(run: Callable[[], None], name: str) -> threading.Thread:
     return threading.Thread(target=copy_context().run, args=(run,), daemon=True, name=name)
 
 
-class _Forgetting:
-    """Which parts have been copied, to forget those that share no memory with others left."""
+def _parts(sources: Sequence[np.ndarray], offsets: Sequence[int], total: int) -> Iterator[_Part]:
+    """The parts of a block, which have ``PART_BYTES`` each."""
+    numbers = itertools.count()
+    pieces: list[tuple[int, int, np.ndarray]] = []
+    start = 0
+    for source, offset in zip(sources, offsets, strict=True):
+        at, last = offset, offset + source.nbytes
+        while at < last:
+            end = min(start + PART_BYTES, total)
+            if at >= end:
+                yield _Part(start, end, tuple(pieces))
+                start, pieces = end, []
+                continue
+            stop = min(last, end)
+            first = at
+            bounds = (at - offset) // source.itemsize, (stop - offset) // source.itemsize
+            for piece in _range(source, *bounds):
+                pieces.append((next(numbers), first, piece))
+                first += piece.nbytes
+            at = stop
+    yield _Part(start, total, tuple(pieces))
 
-    def __init__(self, parts: Sequence[_Part], memory: SourceMemory) -> None:
-        self._sources = [part.source for part in parts]
+
+def _copy(to: np.ndarray, source: np.ndarray) -> None:
+    """Copy to contiguous memory; a transposed source in strips, whose rows stay in the caches."""
+    if source.ndim > 1 and source.shape[-1] > _STRIP and source.strides[-1] != source.itemsize \
+            and source.itemsize in source.strides:
+        for first in range(0, source.shape[-1], _STRIP):
+            np.copyto(to[..., first : first + _STRIP], source[..., first : first + _STRIP])
+    else:
+        np.copyto(to, source)
+
+
+def _range(array: np.ndarray, first: int, last: int) -> Iterator[np.ndarray]:
+    """The elements ``first`` to ``last`` of an array, in the order of its axes, as views of it."""
+    if last - first == array.size:
+        yield array
+        return
+    row = array.size // array.shape[0]
+    begin, end = -(-first // row), last // row  # of the whole rows
+    if begin > end:
+        yield from _range(array[end], first - end * row, last - end * row)
+        return
+    if first < begin * row:
+        yield from _range(array[begin - 1], first - (begin - 1) * row, row)
+    if begin < end:
+        yield array[begin:end]
+    if end * row < last:
+        yield from _range(array[end], 0, last - end * row)
+
+
+class _Forgetting:
+    """Counts the pieces left that share memory with each piece; with the last it is forgotten."""
+
+    def __init__(self, sources: Sequence[np.ndarray], memory: SourceMemory) -> None:
+        self._sources = sources
         self._memory = memory
         self._sharing = _sharing(self._sources)
-        self._left = [True] * len(self._sources)
+        self._left = [*map(len, self._sharing)]
         self._lock = threading.Lock()
 
     def copied(self, number: int) -> None:
-        """Note that a part has been copied."""
+        """Note that a piece has been copied."""
         with self._lock:
-            self._left[number] = False
-            if not any(self._left[n] for n in self._sharing[number]):
-                for n in self._sharing[number]:
+            for n in self._sharing[number]:
+                self._left[n] -= 1
+                if not self._left[n]:
                     self._memory.forget(self._sources[n])
-
-
-def _parts(block: np.ndarray, sources: Sequence[np.ndarray], offsets: Sequence[int]
-           ) -> Iterator[_Part]:
-    for number, (array, offset) in enumerate(zip(sources, offsets, strict=True)):
-        place = block[offset : offset + array.nbytes].view(array.dtype).reshape(array.shape)
-        end = offsets[number + 1] if number + 1 < len(offsets) else block.size
-        rows = array.shape[0] if array.ndim else 1
-        count = min(rows, -(-array.nbytes // _PART_BYTES)) if array.nbytes else 1
-        cuts = [rows * n // count for n in range(count + 1)]
-        start = offset
-        for first, last in itertools.pairwise(cuts):
-            source, to = (array[first:last], place[first:last]) if count > 1 else (array, place)
-            stop = start + to.nbytes if last < rows else end
-            yield _Part(source, to, start, stop)
-            start = stop
 
 
 def _sharing(arrays: Sequence[np.ndarray]) -> list[list[int]]:
