@@ -7,7 +7,15 @@ from typing import Any
 import click
 
 from weft.cli.common import print_json, print_table
-from weft.support.cache import DiskCache, Usage, default_directory, unsafe_folder
+from weft.support.cache import (
+    DiskCache,
+    Store,
+    Usage,
+    default_directory,
+    store_folders,
+    store_objection,
+    unsafe_folder,
+)
 from weft.support.config import Config, config
 
 
@@ -36,6 +44,8 @@ def cache_command(context: click.Context, *, as_json: bool) -> None:
     weft cache                    folder, size and growth
     weft cache clear              remove all entries
     weft cache clear --keep 1G    remove the entries least recently used, down to 1 GiB
+
+    WEFT_STORE names folders that are read where the cache has no entry; weft warm fills both.
     """
     if context.invoked_subcommand is not None:
         return
@@ -53,7 +63,7 @@ def clear_command(keep: int) -> None:
     """Remove compiled code from the cache. Running programs are not affected."""
     cache = DiskCache(default_directory(), config.cache_size)
     count, freed = cache.clear(keep)
-    click.echo(f"removed {_count(count, 'entry', 'entries')}, {in_units(freed)}, "
+    click.echo(f"removed {count_of(count, 'entry', 'entries')}, {in_units(freed)}, "
                f"from {cache.directory}")
 
 
@@ -70,7 +80,18 @@ def cache_facts() -> dict[str, str]:
     usage, limit = DiskCache(directory).usage(), config.cache_size
     share = f" ({100 * usage.size / limit:.0f} %)" if limit else ""
     return {"folder": str(directory), "size": f"{_size(usage)} of {in_units(limit)}{share}",
-            **_growth(usage)}
+            **_growth(usage), **_stores()}
+
+
+def _stores() -> dict[str, str]:
+    """The stores behind the cache (``WEFT_STORE``), each with its size or why it is not used."""
+    found = {}
+    for folder in store_folders():
+        reason = store_objection(folder)
+        number, size = Store(folder).size() if reason is None else (0, 0)
+        found[f"store {folder}"] = f"not used: {reason}" if reason is not None else \
+            f"{count_of(number, 'entry', 'entries')}, {in_units(size)}"
+    return found
 
 
 def cache_line() -> str:
@@ -88,10 +109,11 @@ def _growth(usage: Usage) -> dict[str, str]:
 
 
 def _size(usage: Usage) -> str:
-    return f"{_count(usage.entries, 'entry', 'entries')}, {in_units(usage.size)}"
+    return f"{count_of(usage.entries, 'entry', 'entries')}, {in_units(usage.size)}"
 
 
-def _count(number: int, one: str, many: str) -> str:
+def count_of(number: int, one: str, many: str) -> str:
+    """A number and its noun."""
     return f"{number} {one if number == 1 else many}"
 
 

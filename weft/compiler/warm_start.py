@@ -45,7 +45,7 @@ _CHANGED_BY_USERS = ("weft.strategy", "weft.codegen", "weft.tir.transform.regist
                      "weft.transform.external", "weft.compiler.extensions")
 # Settings that do not decide about code.
 _WITHOUT_EFFECT = frozenset(["build_jobs", "cache_dir", "cache_size", "debug", "hash_models",
-                             "no_cache", "perf_map", "seed", "threads", "trace"])
+                             "no_cache", "perf_map", "seed", "store", "threads", "trace"])
 
 
 def open_warm(model: Path | IRModule, request: CompileRequest, again: Callable[[], Compiler]

@@ -6,6 +6,9 @@ misses. If the folder is not writable, the cache warns once and stores nothing. 
 that other users may write are not read (``private_files``): entries are code. The modification
 time of a file is when the entry was written, the access time when it was last used. When the cache
 exceeds its size limit, the least recently used entries are evicted.
+
+Behind the cache stand stores (``WEFT_STORE``): folders of the same entries under the same keys,
+which an image or a wheel carries. They are read where the cache has no entry, and never written.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import mmap
 import os
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TypeAlias
 
@@ -68,16 +73,26 @@ class Usage:
 _DAY = 86400.0
 
 
-class DiskCache:
-    """Maps keys (hex digests) to bytes, in files under ``directory``; never raises ``OSError``."""
+# The keys that a block looks up, and those of entries that it writes.
+_recorded: ContextVar[set[str] | None] = ContextVar("weft_cache_keys", default=None)
 
-    def __init__(self, directory: Path, max_bytes: int = 4 << 30) -> None:
+
+@contextlib.contextmanager
+def recorded_keys() -> Iterator[set[str]]:
+    """The keys that the block looks up in caches, whether or not there are entries."""
+    keys: set[str] = set()
+    token = _recorded.set(keys)
+    try:
+        yield keys
+    finally:
+        _recorded.reset(token)
+
+
+class Store:
+    """A folder of entries by key (hex digest), which is only read; never raises ``OSError``."""
+
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.max_bytes = max_bytes
-        self._lock = threading.Lock()
-        renew_in_child(self, "_lock")
-        self._unchecked_bytes = _CHECK_EVERY  # the first write of a process looks at the size
-        self._warned = False
         self._safe: set[Path] = set()  # folders of entries that were checked
 
     def path(self, key: str) -> Path:
@@ -85,6 +100,79 @@ class DiskCache:
 
     def get(self, key: str) -> memoryview | None:
         """The payload of ``key``, memory-mapped read-only, 64-byte aligned; ``None`` on a miss."""
+        try:
+            view, _ = self._map(self.path(key))
+        except (OSError, ValueError):
+            return None
+        payload = checked_payload(view)
+        if payload is None:
+            debug(Level.CACHE, "cache", f"the store has a corrupt entry: {self.path(key)}")
+        return payload
+
+    def size(self) -> tuple[int, int]:
+        """The number and the bytes of the entries."""
+        entries = self._entries()
+        return len(entries), sum(entry.size for entry in entries)
+
+    def _map(self, path: Path) -> tuple[memoryview, int]:
+        """The memory-mapped bytes of an entry, and its modification time in nanoseconds."""
+        self._check_folder(path.parent)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            found = os.fstat(handle)
+            _refuse(objection(found, path))
+            view = memoryview(mmap.mmap(handle, 0, access=mmap.ACCESS_READ))
+        finally:
+            os.close(handle)
+        return view, found.st_mtime_ns
+
+    def _check_folder(self, folder: Path) -> None:
+        """Raise ``PermissionError`` for a folder of entries that others may write."""
+        if folder not in self._safe:
+            _refuse(folder_objection(self.directory))
+            _refuse(objection(folder.lstat(), folder))
+            self._safe.add(folder)
+
+    def _entries(self) -> list[Entry]:
+        found = []
+        for path in self.directory.glob("??/[!.]*"):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                # Earlier versions updated both times, so the later one is the last use.
+                used = max(status.st_atime, status.st_mtime)
+                found.append(Entry(path, status.st_size, used, status.st_mtime))
+        return found
+
+
+class DiskCache(Store):
+    """Maps keys to bytes, in files under ``directory``; never raises ``OSError``.
+
+    ``stores`` are asked, in order, for keys without an entry.
+    """
+
+    def __init__(self, directory: Path, max_bytes: int = 4 << 30, stores: Sequence[Store] = ()
+                 ) -> None:
+        super().__init__(directory)
+        self.max_bytes = max_bytes
+        self.stores = tuple(stores)
+        self._lock = threading.Lock()
+        renew_in_child(self, "_lock")
+        self._unchecked_bytes = _CHECK_EVERY  # the first write of a process looks at the size
+        self._warned = False
+
+    def get(self, key: str) -> memoryview | None:
+        """The payload of ``key``, memory-mapped read-only, 64-byte aligned; ``None`` on a miss."""
+        keys = _recorded.get()
+        if keys is not None:
+            keys.add(key)
+        found = self._own(key)
+        if found is not None:
+            return found
+        return next((payload for store in self.stores
+                     if (payload := store.get(key)) is not None), None)
+
+    def _own(self, key: str) -> memoryview | None:
+        """The payload of an entry of the cache itself; a corrupt one is removed."""
         path = self.path(key)
         try:
             view, written = self._map(path)
@@ -170,25 +258,6 @@ class DiskCache:
             sum(entry.size for entry in entries if now - entry.used > 30 * _DAY),
         )
 
-    def _map(self, path: Path) -> tuple[memoryview, int]:
-        """The memory-mapped bytes of an entry, and its modification time in nanoseconds."""
-        self._check_folder(path.parent)
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            found = os.fstat(handle)
-            _refuse(objection(found, path))
-            view = memoryview(mmap.mmap(handle, 0, access=mmap.ACCESS_READ))
-        finally:
-            os.close(handle)
-        return view, found.st_mtime_ns
-
-    def _check_folder(self, folder: Path) -> None:
-        """Raise ``PermissionError`` for a folder of entries that others may write."""
-        if folder not in self._safe:
-            _refuse(folder_objection(self.directory))
-            _refuse(objection(folder.lstat(), folder))
-            self._safe.add(folder)
-
     def _warn(self, error: OSError) -> None:
         with self._lock:
             first, self._warned = not self._warned, True
@@ -240,23 +309,16 @@ class DiskCache:
                 if path.stat().st_mtime < oldest:
                     path.unlink()
 
-    def _entries(self) -> list[Entry]:
-        found = []
-        for path in self.directory.glob("??/[!.]*"):
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                # Earlier versions updated both times, so the later one is the last use.
-                used = max(status.st_atime, status.st_mtime)
-                found.append(Entry(path, status.st_size, used, status.st_mtime))
-        return found
-
 
 def _refuse(reason: str | None) -> None:
     if reason is not None:
         raise PermissionError(errno.EPERM, reason)
 
 
-_caches: dict[tuple[Path, int], DiskCache] = {}
+_caches: dict[tuple[Path, int, tuple[Path, ...]], DiskCache] = {}
+
+# The folder that a wheel beside weft's installs.
+_SHIPPED = Path(__file__).parents[2] / "weft_store"
 
 
 def open_cache() -> DiskCache | None:
@@ -266,14 +328,44 @@ def open_cache() -> DiskCache | None:
     """
     if config.no_cache:
         return None
-    key = (default_directory(), config.cache_size)
+    key = (default_directory(), config.cache_size, config.store)
     if key not in _caches:
         reason = unsafe_folder(key[0])
         if reason is not None:
             report(_without_cache(key[0], reason))
             return None
-        _caches[key] = DiskCache(*key)
+        _caches[key] = DiskCache(key[0], key[1], open_stores())
     return _caches[key]
+
+
+def store_folders() -> tuple[Path, ...]:
+    """The folders of stores: those of the configuration, then that of an installed wheel."""
+    return *config.store, *((_SHIPPED,) if _SHIPPED.is_dir() else ())
+
+
+def open_stores() -> list[Store]:
+    """The stores of the configuration, in the order in which they are asked.
+
+    One that is missing or that other users may write is not used, which is reported as a
+    ``Fallback``.
+    """
+    opened = []
+    for folder in store_folders():
+        reason = store_objection(folder)
+        if reason is None:
+            opened.append(Store(folder))
+        else:
+            report(Fallback(f"the store of compiled code, {folder}, is not used", reason,
+                            "kernels that it holds are built again",
+                            "mend the folder, or leave it out of WEFT_STORE"))
+    return opened
+
+
+def store_objection(folder: Path) -> str | None:
+    """Why a folder cannot be a store, as a sentence; ``None`` if it can."""
+    if not folder.is_dir():
+        return f"{folder} is not a folder"
+    return unsafe_folder(folder)
 
 
 def unsafe_folder(folder: Path) -> str | None:

@@ -123,6 +123,10 @@ def _path(text: str) -> Path:
     return Path(text).expanduser()
 
 
+def _paths(text: str) -> tuple[Path, ...]:
+    return tuple(map(_path, _names(text)))
+
+
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -167,6 +171,9 @@ class Config:
                      "where compiled code is kept (default: the user's cache folder)")
     cache_size = Knob("WEFT_CACHE_SIZE", 4 << 30, _size, "a size such as 512M or 4G",
                       "size above which the least recently used entries are evicted")
+    store = Knob("WEFT_STORE", (), _paths, "folders",
+                 "folders of compiled code that are read where the cache has none (`weft warm "
+                 "--into FOLDER` writes one)")
     hash_models = Knob("WEFT_HASH_MODELS", False, _flag, "0 or 1",
                        "read the file of a model each time to see whether it has changed, instead "
                        "of trusting its inode, size and times")

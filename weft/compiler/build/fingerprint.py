@@ -57,9 +57,9 @@ def _digest_of_sources() -> str:
 
 
 def holds_kernels() -> bool:
-    """Whether the disk cache holds kernels that this compiler built, for any model."""
+    """Whether the disk cache or a store holds kernels that this compiler built, for any model."""
     cache = open_cache()
-    if cache is None or not cache.directory.is_dir():
+    if cache is None or not (cache.directory.is_dir() or cache.stores):
         return False
     return cache.get(key_of("kernels")) is not None
 

@@ -1,0 +1,63 @@
+"""Filling the cache ahead of use, and writing a store: a folder of entries for other machines.
+
+A store holds what the cache holds for the same models under the same keys: kernels and the objects
+beside them, without the models themselves. Two stores of the same models, made by the same weft for
+the same target, have equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from weft.compiler.build.fingerprint import compiler_digest
+from weft.compiler.options import CompileOptions
+from weft.compiler.program.build import code_of_source
+from weft.compiler.program.constants import OwnBlock
+from weft.frontend.source import ModelLike, open_source
+from weft.support.cache import DiskCache, recorded_keys
+from weft.support.errors import OptionError
+from weft.target import Target
+
+# What ``level`` may be, and the CPU to compile for; ``None``: the host.
+LEVELS: Mapping[str, str | None] = {
+    "native": None, **{level: f"llvm -mcpu=x86-64-{level}" for level in ("v2", "v3", "v4")}}
+
+
+def build_ahead(model: ModelLike, target: Target | str | None,
+                inputs: Mapping[str, Any] | None = None) -> set[str]:
+    """Build the kernels of a model into the cache; the keys of all that its compilation looks up.
+
+    Raises what compiling the model raises.
+    """
+    compiler_digest()  # its own entry depends on times of files
+    with recorded_keys() as keys:
+        options = CompileOptions.make(target=target, inputs=inputs)
+        source = open_source(model, None, options)
+        with source.held(), options.settings():
+            code_of_source(source, options, lambda _: OwnBlock())
+    return keys
+
+
+def write_store(cache: DiskCache, keys: Iterable[str], folder: Path) -> tuple[int, int]:
+    """Write the entries of these keys to a store that all users may read; their number and bytes.
+
+    Raises ``OptionError`` if the folder cannot be written.
+    """
+    store = DiskCache(folder, max_bytes=1 << 62)
+    count = size = 0
+    for key in sorted(keys):
+        payload = cache.get(key)
+        if payload is None:
+            continue
+        path = store.path(key)
+        if store.get(key) != payload and not store.put(key, payload):
+            raise OptionError("the store cannot be written", where=str(folder),
+                              help="give a folder that you may write")
+        path.chmod(0o644)
+        path.parent.chmod(0o755)
+        count, size = count + 1, size + len(payload)
+    if count:
+        folder.chmod(0o755)
+    return count, size
