@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from weft.compiler.build.fingerprint import compiler_digest
+from weft.compiler.build.kept_objects import support_objects
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.build import code_of_source
 from weft.compiler.program.constants import OwnBlock
 from weft.frontend.source import ModelLike, open_source
-from weft.support.cache import DiskCache, recorded_keys
+from weft.support.cache import DiskCache, Store, recorded_keys
+from weft.support.cache_entry import EntryWriter
 from weft.support.errors import OptionError
+from weft.support.private_files import make_private
 from weft.target import Target
 
 # What ``level`` may be, and the CPU to compile for; ``None``: the host.
@@ -32,6 +35,7 @@ def build_ahead(model: ModelLike, target: Target | str | None,
     Raises what compiling the model raises.
     """
     compiler_digest()  # its own entry depends on times of files
+    support_objects.cache_clear()  # what this process knows is looked up again
     with recorded_keys() as keys:
         options = CompileOptions.make(target=target, inputs=inputs)
         source = open_source(model, None, options)
@@ -45,19 +49,31 @@ def write_store(cache: DiskCache, keys: Iterable[str], folder: Path) -> tuple[in
 
     Raises ``OptionError`` if the folder cannot be written.
     """
-    store = DiskCache(folder, max_bytes=1 << 62)
     count = size = 0
     for key in sorted(keys):
         payload = cache.get(key)
         if payload is None:
             continue
-        path = store.path(key)
-        if store.get(key) != payload and not store.put(key, payload):
+        path = Store(folder).path(key)
+        try:
+            _write(path, payload)
+        except OSError as error:
             raise OptionError("the store cannot be written", where=str(folder),
-                              help="give a folder that you may write")
-        path.chmod(0o644)
-        path.parent.chmod(0o755)
+                              got=error.strerror or str(error)) from None
         count, size = count + 1, size + len(payload)
-    if count:
-        folder.chmod(0o755)
     return count, size
+
+
+def _write(path: Path, payload: memoryview) -> None:
+    """Write an entry, complete or not at all; an equal one is left as it is."""
+    if Store(path.parents[1]).get(path.name) == payload:
+        return
+    make_private(path.parent)
+    errors: list[OSError] = []
+    writer = EntryWriter(path, errors.append)
+    writer.append(payload)
+    if not writer.finish():
+        raise errors[0]
+    path.chmod(0o644)
+    for folder in path.parents[:2]:
+        folder.chmod(0o755)
