@@ -79,7 +79,8 @@ _VERBS = {
     "explain": _Verb(
         "explain", "Explain the error CODE, which messages begin with; without CODE, list all."),
     "cache": _Verb("cache", "Show the cache of compiled code, or clear it."),
-    "warm": _Verb("warm", "Build kernels into the cache, so that models that need them compile faster."),
+    "warm": _Verb(
+        "warm", "Build kernels into the cache, so that models that need them compile faster."),
     "doctor": _Verb("info", "Show the installation of weft, and list every setting."),
 }
 

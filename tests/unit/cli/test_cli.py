@@ -14,7 +14,7 @@ PROGRAM = "def @main(%x: Tensor[(4,), float32]) { nn.relu(nn.relu(%x)) }"
 
 @pytest.mark.parametrize("verb", ["compile", "run", "bench", "profile", "opt", "passes", "inspect",
                                   "ops", "targets", "doctor", "calibrate", "tune", "debug",
-                                  "cache", "serve"])
+                                  "cache", "warm", "serve"])
 def test_every_verb_teaches_by_help(verb, capsys):
     code, out, _ = run([verb, "--help"], capsys)
     assert code == 0
