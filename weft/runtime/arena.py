@@ -19,7 +19,7 @@ from weft.support.errors import AllocationError
 from weft.support.fork_locks import renew_in_child
 
 ALIGNMENT = 64
-_HUGE_PAGE = 2 << 20
+HUGE_PAGE = 2 << 20
 _PURPOSE = "compiled code"
 
 T = TypeVar("T")
@@ -65,10 +65,10 @@ def aligned_memory(nbytes: int, alignment: int = ALIGNMENT, purpose: object = _P
 
     Raises ``AllocationError``, which names ``purpose``.
     """
-    if nbytes < _HUGE_PAGE:
+    if nbytes < HUGE_PAGE:
         memory = np.empty(nbytes + alignment, np.uint8)
         return memory, -address_of(memory) % alignment
-    alignment = max(alignment, _HUGE_PAGE)
+    alignment = max(alignment, HUGE_PAGE)
     memory = _mapped(nbytes, alignment, purpose)
     return memory, -address_of(memory) % alignment
 

@@ -35,7 +35,7 @@ from weft.runtime.devices.cpu.host import host_features, machine, system
 from weft.runtime.library import Library
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec, TensorSpec
 from weft.runtime.ndarray import to_numpy
-from weft.runtime.outputs import CountedOutputs, output_maker
+from weft.runtime.outputs import Blocks, CountedOutputs, no_blocks, output_maker
 from weft.runtime.profile import Profile, StepTime, checked_repeat, report_kernels
 from weft.runtime.run_control import RunControl
 from weft.runtime.state import State
@@ -119,9 +119,7 @@ class Launch(ABC):
     def makers(self) -> list[Callable[[], Any]]:
         """What allocates each output, made at the first use: shapes may be symbolic."""
         if self._makers is None:
-            # Blocks as large as the bounds of counted sizes are not worth keeping.
-            self._makers = [output_maker(spec, reuses=not self.manifest.counts)
-                            for spec in self.sizes.outputs]
+            self._makers = [*map(output_maker, self.sizes.outputs, self.launcher.output_blocks)]
         return self._makers
 
     def new_outputs(self, inputs: Sequence[Any]) -> list[Any]:  # noqa: ARG002 - for devices
@@ -279,6 +277,14 @@ class Launcher(ABC):
         state = State(self.manifest.states)
         state.start(self.manifest.initial, self.constants)
         return state
+
+    @functools.cached_property
+    def output_blocks(self) -> list[Blocks | None]:
+        """The memory of earlier results, by output."""
+        manifest = self.manifest
+        if manifest.counts:  # blocks as large as the bounds of counted sizes are not worth keeping
+            return [None] * (len(manifest.outputs) + 1)
+        return [no_blocks() for _ in manifest.outputs]
 
     def share_state(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Keep states in memory of the caller; every ``Launch`` must be made again."""

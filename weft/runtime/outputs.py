@@ -19,16 +19,25 @@ from typing import TypeAlias
 
 import numpy as np
 
-from weft.runtime.arena import aligned_memory, no_memory
+from weft.runtime.arena import HUGE_PAGE, aligned_memory, no_memory
 from weft.runtime.manifest import Manifest, TensorSpec
 from weft.runtime.sizes import compiled, names_in
 
 # Smaller outputs use NumPy's allocator, which reuses small blocks itself. In bytes.
 SMALLEST = 64 << 10
 KEPT = 3  # blocks per output: callers may hold the results of several calls
+# A result takes a block of at most this many times its size, or callers would hold idle memory.
+_LARGEST_SHARE = 2
 
 
 _Block: TypeAlias = tuple[np.ndarray, int]  # memory, offset of its aligned part
+# The blocks of one output of a program, for all of its sizes.
+Blocks: TypeAlias = "deque[_Block]"
+
+
+def no_blocks() -> Blocks:
+    """The blocks of an output that has had no result yet."""
+    return deque(maxlen=KEPT)
 
 
 def _references(block: _Block) -> int:
@@ -42,14 +51,14 @@ def _references(block: _Block) -> int:
 _UNSHARED = _references((np.empty(1, np.uint8), 0))
 
 
-def output_maker(spec: TensorSpec, *, reuses: bool = True) -> Callable[[], np.ndarray]:
+def output_maker(spec: TensorSpec, blocks: Blocks | None) -> Callable[[], np.ndarray]:
     """A function that allocates uninitialised arrays for one output.
 
-    It raises ``AllocationError``. Only large outputs reuse memory.
+    It raises ``AllocationError``. Only large outputs reuse memory, that of ``blocks``.
     """
     if spec.nbytes < SMALLEST:
         return functools.partial(np.empty, spec.concrete_shape, spec.numpy_dtype)
-    return OutputMemory(spec).make if reuses else functools.partial(_fresh, spec)
+    return functools.partial(_fresh, spec) if blocks is None else OutputMemory(spec, blocks).make
 
 
 def _fresh(spec: TensorSpec) -> np.ndarray:
@@ -60,16 +69,20 @@ def _fresh(spec: TensorSpec) -> np.ndarray:
 
 
 class OutputMemory:
-    """Allocates large arrays of one shape and dtype from reused blocks; thread-safe."""
+    """Allocates large arrays of one shape and dtype from reused ``blocks``; thread-safe.
 
-    __slots__ = ("_blocks", "_dtype", "_nbytes", "_shape", "_spec")
+    The sizes of a program share blocks: memory does not grow with the number of sizes.
+    """
 
-    def __init__(self, spec: TensorSpec) -> None:
+    __slots__ = ("_blocks", "_dtype", "_most", "_nbytes", "_shape", "_spec")
+
+    def __init__(self, spec: TensorSpec, blocks: Blocks) -> None:
         self._spec = spec
         self._shape = spec.concrete_shape
         self._dtype = spec.numpy_dtype
         self._nbytes = spec.nbytes
-        self._blocks: deque[_Block] = deque(maxlen=KEPT)
+        self._most = _LARGEST_SHARE * spec.nbytes + HUGE_PAGE  # aligned blocks are larger
+        self._blocks = blocks
 
     def make(self) -> np.ndarray:
         """An uninitialised array with memory of its own; may raise ``AllocationError``."""
@@ -84,16 +97,25 @@ class OutputMemory:
         return aligned_memory(self._nbytes, purpose=f"output {self._spec}")
 
     def _unused(self) -> _Block | None:
-        """A block without views, removed from the queue so that no other thread takes it."""
+        """A block without views, removed from the queue so that no other thread takes it.
+
+        One of another size may be too small or too large.
+        """
         for _ in range(len(self._blocks)):
             try:
                 block = self._blocks.popleft()
             except IndexError:  # other threads took them
                 return None
-            if _references(block) == _UNSHARED:
+            if _references(block) == _UNSHARED and self._fits(block):
                 return block
             self._blocks.append(block)
         return None
+
+
+    def _fits(self, block: _Block) -> bool:
+        memory, start = block
+        capacity = memory.nbytes - start
+        return self._nbytes <= capacity <= self._most
 
 
 # A result that fills less than this part of its memory is copied, so that the rest is freed.
