@@ -15,7 +15,8 @@ F32 = np.dtype(np.float32)
 
 
 def memory_of(shape: tuple[int, ...], blocks: Blocks | None = None) -> OutputMemory:
-    return OutputMemory(TensorSpec("y", "float32", shape), no_blocks() if blocks is None else blocks)
+    blocks = no_blocks() if blocks is None else blocks
+    return OutputMemory(TensorSpec("y", "float32", shape), blocks)
 
 
 def address(array: np.ndarray) -> int:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from tests.unit.runtime.programs import host
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.runtime.devices.cpu import threads
 from weft.runtime.devices.cpu.elf.loader import ObjectLibrary
-from weft.runtime.devices.cpu.thread_pool import PoolField
+from weft.runtime.devices.cpu.thread_pool import PoolField, ThreadPool
 from weft.runtime.devices.cpu.threads import Threading
 from weft.runtime.library import function
 
@@ -173,6 +173,47 @@ def test_workers_keep_off_the_cpu_of_the_thread_that_made_them() -> None:
     mine = os.sched_getaffinity(0)
     sets = [os.sched_getaffinity(int(task.name)) for task in Path("/proc/self/task").iterdir()]
     assert [other for other in sets if other < mine and len(other) == len(mine) - 1]
+
+
+@pytest.fixture
+def worker() -> Iterator[str]:
+    """The number of a thread that alone serves the loops of the library."""
+    before = {task.name for task in Path("/proc/self/task").iterdir()}
+    pool = ThreadPool(library())
+    pool.grow(2)
+    setting = Threading(library())
+    setting._set(pool.address, 2)
+    new = {task.name for task in Path("/proc/self/task").iterdir()} - before
+    assert len(new) == 1
+    yield new.pop()
+    setting.forget()
+
+
+def cpu_ns(task: str) -> int:
+    """How long a thread has had a CPU."""
+    return int(Path(f"/proc/self/task/{task}/schedstat").read_text().split()[0])
+
+
+NEEDS_SCHEDSTAT = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(),
+                                     reason="needs /proc/self/schedstat")
+
+
+@NEEDS_SCHEDSTAT
+def test_an_idle_worker_waits_for_about_a_millisecond_and_then_sleeps(worker: str) -> None:
+    start = function(library(), "weft_parallel_launch", None, ctypes.c_void_p, ctypes.c_void_p,
+                     ctypes.c_int64)
+    labs = ctypes.cast(ctypes.CDLL(None).labs, ctypes.c_void_p)  # a body that does nothing
+    spun = []
+    for _ in range(5):
+        time.sleep(0.05)
+        before = cpu_ns(worker)
+        start(labs, None, 2)
+        time.sleep(0.05)
+        spun.append(cpu_ns(worker) - before)
+    assert 1_000_000 < sorted(spun)[2] < 5_000_000, spun
+    before = cpu_ns(worker)
+    time.sleep(0.3)
+    assert cpu_ns(worker) == before
 
 
 def test_a_process_ends_while_its_threads_wait() -> None:

@@ -28,7 +28,7 @@ def thread_pool_text(target: CpuTarget) -> str:
     """LLVM IR of the launcher and of the worker's main loop."""
     declaration, relax = _relax(target)
     return (f"{declaration}\n{_STATE}{_LAUNCH}{_SERVE}{_TAKE_PART}"
-            f"{_WORKER.format(relax=relax)}{_JOIN.format(relax=relax)}")
+            f"{_WORKER.format(relax=relax)}{_JOIN.format(relax=relax)}{_SPIN.format(relax=relax)}")
 
 
 def _relax(target: CpuTarget) -> tuple[str, str]:
@@ -325,4 +325,20 @@ again:
 done:
   ret void
 }}}}
+"""
+
+# What an idle worker does, for a clock.
+_SPIN = """
+define void @weft_spin(i64 %count) nounwind {{
+entry:
+  br label %loop
+loop:
+  %n = phi i64 [ 0, %entry ], [ %n.next, %loop ]
+  {relax}
+  %n.next = add i64 %n, 1
+  %more = icmp slt i64 %n.next, %count
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}
 """

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import functools
 import os
+import time
 
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.devices.cpu.host import usable_cpus
-from weft.runtime.library import NativeLibrary
+from weft.runtime.library import NativeLibrary, function
+from weft.support.errors import WeftError
 from weft.support.log import Level, debug
 
 MAX_THREADS = 4096
@@ -52,10 +55,16 @@ class LineField(enum.IntEnum):
     SEMAPHORE = 64
 
 
-# Spins before a waiting thread sleeps: about a millisecond by default, or as OMP_WAIT_POLICY says.
-# Only a few if there are more threads than CPUs, as a spinning thread would block a working one.
-_SPINS = {"passive": 0, "active": 10_000_000, "": 30_000}
+# Spins before a waiting thread sleeps, as OMP_WAIT_POLICY says. Only a few if there are more
+# threads than CPUs, as a spinning thread would block a working one.
+_SPINS = {"passive": 0, "active": 10_000_000}
 _SPINS_SHARED = 100
+# By default a thread spins for this many nanoseconds: calls often follow one another within a
+# millisecond, and waking a thread that sleeps takes 40 us.
+_SPIN_NS = 1_150_000
+# How often a spin is timed, and how many at once; one takes 1 to 50 ns.
+_TIMINGS, _TIMED_SPINS = 5, 1000
+_SPINS_UNTIMED = 30_000
 _MASK_BYTES = 1024  # size of a CPU set; enough for any Linux
 
 
@@ -70,6 +79,7 @@ class ThreadPool:
         self._memory.array[: PoolField.LINES + FIELD_BYTES] = 0
         self.address = self._memory.address
         self._libc = ctypes.CDLL(None)
+        self._library = library
         self._entry = library.address("weft_worker")
         self._count = 1
         for field, name in ((PoolField.WAIT, "sem_wait"), (PoolField.POST, "sem_post"),
@@ -91,7 +101,7 @@ class ThreadPool:
         """
         if count <= self._count:
             return
-        self._write(PoolField.SPINS, _spins(count))
+        self._write(PoolField.SPINS, _spins(count, self._library))
         while self._count < count and self._start(self._count):
             self._count += 1
         self._write(PoolField.WORKERS, self._count - 1)
@@ -127,8 +137,23 @@ class ThreadPool:
         ctypes.c_uint64.from_address(self.address + offset).value = value
 
 
-def _spins(count: int) -> int:
+def _spins(count: int, library: NativeLibrary) -> int:
     policy = os.environ.get("OMP_WAIT_POLICY", "").strip().lower()
-    if policy not in _SPINS:
-        policy = ""
-    return _SPINS[policy] if policy or count <= usable_cpus() else _SPINS_SHARED
+    if policy in _SPINS:
+        return _SPINS[policy]
+    return _default_spins(library) if count <= usable_cpus() else _SPINS_SHARED
+
+
+@functools.cache
+def _default_spins(library: NativeLibrary) -> int:
+    """How often this CPU spins in ``_SPIN_NS``."""
+    try:
+        spin = function(library, "weft_spin", None, ctypes.c_int64)
+    except WeftError:  # an artifact of an earlier version
+        return _SPINS_UNTIMED
+    taken = []
+    for _ in range(_TIMINGS):
+        start = time.perf_counter_ns()
+        spin(_TIMED_SPINS)
+        taken.append(time.perf_counter_ns() - start)
+    return _SPIN_NS * _TIMED_SPINS // max(min(taken), _TIMED_SPINS // 4)
