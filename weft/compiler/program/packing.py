@@ -53,19 +53,19 @@ class SourceMemory(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """Bytes ``start`` to ``end`` of the block: pieces of constants, zeros between them.
+    """Bytes ``start`` to ``end`` of the block: views of constants, zeros between them.
 
-    Each piece has its number among all and the byte of the block where it starts.
+    Each view has its number among all and the byte of the block where it starts.
     """
 
     start: int
     end: int
-    pieces: tuple[tuple[int, int, np.ndarray], ...]
+    views: tuple[tuple[int, int, np.ndarray], ...]
 
     def pack(self, to: np.ndarray) -> None:
-        """Copy the pieces to memory for this part."""
+        """Copy the views to memory for this part."""
         at = 0
-        for _, start, source in self.pieces:
+        for _, start, source in self.views:
             first = start - self.start
             to[at:first] = 0  # padding is part of artifacts, and equal models give equal artifacts
             at = first + source.nbytes
@@ -97,8 +97,8 @@ class Packing:
         self._forgetting = None
         if memory is not None:
             memory.keep_only(sources)
-            self._forgetting = _Forgetting([piece for part in self._parts
-                                            for _, _, piece in part.pieces], memory)
+            self._forgetting = _Forgetting([view for part in self._parts
+                                            for _, _, view in part.views], memory)
         self._left = iter(self._parts)
         self._written: list[_Part] = []  # to the file
         self._lock = threading.Lock()
@@ -165,7 +165,7 @@ class Packing:
             while (part := self._next()) is not None:
                 self._pack_part(part, buffer)
                 if self._forgetting is not None:
-                    for number, _, _ in part.pieces:
+                    for number, _, _ in part.views:
                         self._forgetting.copied(number)
         except BaseException as error:  # noqa: BLE001 - raised by finish()
             self._error = error
@@ -225,24 +225,24 @@ def _thread(run: Callable[[], None], name: str) -> threading.Thread:
 def _parts(sources: Sequence[np.ndarray], offsets: Sequence[int], total: int) -> Iterator[_Part]:
     """The parts of a block, which have ``PART_BYTES`` each."""
     numbers = itertools.count()
-    pieces: list[tuple[int, int, np.ndarray]] = []
+    views: list[tuple[int, int, np.ndarray]] = []
     start = 0
     for source, offset in zip(sources, offsets, strict=True):
         at, last = offset, offset + source.nbytes
         while at < last:
             end = min(start + PART_BYTES, total)
             if at >= end:
-                yield _Part(start, end, tuple(pieces))
-                start, pieces = end, []
+                yield _Part(start, end, tuple(views))
+                start, views = end, []
                 continue
             stop = min(last, end)
             first = at
             bounds = (at - offset) // source.itemsize, (stop - offset) // source.itemsize
-            for piece in _range(source, *bounds):
-                pieces.append((next(numbers), first, piece))
-                first += piece.nbytes
+            for view in _range(source, *bounds):
+                views.append((next(numbers), first, view))
+                first += view.nbytes
             at = stop
-    yield _Part(start, total, tuple(pieces))
+    yield _Part(start, total, tuple(views))
 
 
 def _copy(to: np.ndarray, source: np.ndarray) -> None:
@@ -274,7 +274,7 @@ def _range(array: np.ndarray, first: int, last: int) -> Iterator[np.ndarray]:
 
 
 class _Forgetting:
-    """Counts the pieces left that share memory with each piece; with the last it is forgotten."""
+    """Counts the views left that share memory with each view; with the last it is forgotten."""
 
     def __init__(self, sources: Sequence[np.ndarray], memory: SourceMemory) -> None:
         self._sources = sources
@@ -284,7 +284,7 @@ class _Forgetting:
         self._lock = threading.Lock()
 
     def copied(self, number: int) -> None:
-        """Note that a piece has been copied."""
+        """Note that a view has been copied."""
         with self._lock:
             for n in self._sharing[number]:
                 self._left[n] -= 1
