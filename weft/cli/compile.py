@@ -26,7 +26,7 @@ from weft.cli.output import check_writable
 from weft.support.errors import ArtifactError
 from weft.support.stage_times import collected
 
-_FORMATS = click.Choice(["weft", "c"])
+_FORMATS = click.Choice(["weft", "c", "lib"])
 
 
 @click.command("compile")
@@ -34,7 +34,8 @@ _FORMATS = click.Choice(["weft", "c"])
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None,
               help="the artifact (default: the model's name with .weft, or without a suffix for C)")
 @click.option("--format", type=_FORMATS, default="weft", show_default=True,
-              help="weft: one file for weft.load; c: a folder with object, header and main.c")
+              help="weft: one file for weft.load; c: a folder with object, header and main.c; "
+                   "lib: the same with a static and a shared library")
 @renamed_option("--kind", "--format", type=_FORMATS)
 @click.option("--levels", default=None, metavar="LIST",
               help="CPUs to have native code for, of which the loader picks one: v2,v3,v4")
@@ -62,6 +63,7 @@ def compile_command(model: str, output: Path | None, target: str | None,
     weft compile net.onnx --specialize "batch=1,8"    faster kernels for these sizes
     weft compile net.onnx --levels v2,v3,v4           code for old and new CPUs in one file
     weft compile net.onnx --format c -o build/net     net.o, net.h and main.c for C
+    weft compile net.onnx --format lib -o build/net   libnet.a and libnet.so, with net.h
 
     An artifact runs at all sizes of a model with dynamic shapes. A model without a program for all
     sizes (weft inspect says why) needs --input-shape for each input with a dynamic shape.
@@ -70,7 +72,7 @@ def compile_command(model: str, output: Path | None, target: str | None,
     is_file = Path(model).is_file()  # weft.compile reports other paths
     path = output or (Path(model).with_suffix(suffix) if is_file else Path())
     if output is not None or is_file:
-        check_writable(path, folder=format == "c")
+        check_writable(path, folder=format != "weft")
     start = time.perf_counter()
     with session(), collected() if timing else nullcontext() as times:
         module = weft.compile(model, target=target, inputs=dict(shapes) or None,

@@ -33,6 +33,7 @@ from weft.target.cpus import named_cpus
 
 # Smaller constants are part of the text of a portable form.
 _INLINE_BYTES = 256
+FORMATS = ("weft", "c", "lib")
 _ENTRY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _LEVELS = {level: f"x86-64-{level}" for level in ("v2", "v3", "v4")}
 
@@ -108,8 +109,9 @@ def export_modules(path: str | os.PathLike[str], modules: Mapping[str, ModuleWit
                    facts=facts, check=check)
 
 
-def export_as_c(code: ModelCode, options: CompileOptions, path: str | os.PathLike[str]) -> None:
-    """Write the program for C (``format="c"``)."""
+def export_as_c(code: ModelCode, options: CompileOptions, path: str | os.PathLike[str], *,
+                as_library: bool) -> None:
+    """Write the program for C (``format="c"``), or as libraries (``format="lib"``)."""
     code.check_portable()
     manifest = code.manifest
     target = options.target_of(manifest)
@@ -120,7 +122,7 @@ def export_as_c(code: ModelCode, options: CompileOptions, path: str | os.PathLik
                           help='export format="weft", or compile without devices')
     # The last objects are the runtime support of weft.load, not of C programs.
     own = code.objects[: len(code.objects) - len(backend.support_objects(target))]
-    export_c(path, manifest, own, code.constants, target)
+    export_c(path, manifest, own, code.constants, target, as_library=as_library)
 
 
 class _Writer:
@@ -269,9 +271,9 @@ def _buffers(block: SharedBlock) -> list[memoryview]:
 def export_file(whole: Executable, path: str | os.PathLike[str], format: str,
                 states: Mapping[str, np.ndarray], options: ExportOptions) -> None:
     """See ``Executable.export``; the states start with ``states``."""
-    if format not in ("weft", "c"):
+    if format not in FORMATS:
         raise OptionError("unknown format of an artifact", got=repr(format),
-                          expected="'weft' or 'c'")
+                          expected=" or ".join(map(repr, FORMATS)))
     if format == "weft":
         export_modules(Path(path), {"main": ModuleWithState(whole, states)}, options)
         return
@@ -280,7 +282,7 @@ def export_file(whole: Executable, path: str | os.PathLike[str], format: str,
                           help='compile for an older CPU: target="llvm -mcpu=x86-64-v2"')
     compilation = origin_of(whole)
     code = _with_states(compilation.code, states)
-    export_as_c(code, compilation.options, path)
+    export_as_c(code, compilation.options, path, as_library=format == "lib")
 
 
 def _with_states(code: ModelCode, states: Mapping[str, np.ndarray]) -> ModelCode:

@@ -1,4 +1,4 @@
-"""A C program that runs an exported model."""
+"""A C program that runs an exported model, and its build with CMake."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from weft.export.c_source import size_parameters
 from weft.runtime.manifest import Manifest
 
 _ARRAY_OF = """\
+/* Memory at a multiple of 64 bytes; it is kept until the program ends. */
 static void *array_of(size_t size) {
-  size_t rounded = (size + 63) / 64 * 64;
-  void *made = aligned_alloc(64, rounded ? rounded : 64);
+  char *made = size > SIZE_MAX - 64 ? NULL : (char *)malloc(size + 64);
   if (!made) {
-    fprintf(stderr, "no memory for %zu bytes\\n", size);
+    fprintf(stderr, "no memory for %lu bytes\\n", (unsigned long)size);
     exit(3);
   }
-  return made;
+  return made + (64 - (uintptr_t)made % 64);
 }
 
 """
 
 
-def main_text(name: str, manifest: Manifest) -> str:
+def main_text(name: str, manifest: Manifest, linked: str) -> str:
     """A program that reads the inputs from files of raw bytes and writes the outputs to others.
 
-    Its first arguments are the symbolic sizes, if there are any. States are zeros before the call.
+    Its first arguments are the symbolic sizes, if there are any. States have their first values
+    before the call. ``linked`` is the file that holds the model.
     """
     upper = name.upper()
     names = list(size_parameters(manifest).values())
@@ -35,10 +36,10 @@ def main_text(name: str, manifest: Manifest) -> str:
     call = ["inputs", "outputs", *(["states"] if manifest.states else []), "workspace", *sizes]
     head = f"""\
 /* Runs {name} on raw bytes: main {given}INPUT... OUTPUT..., one file for each array.
-   cc main.c {name}.o -lm -o {name} */
+   cc main.c {linked} -lm -o {name} */
 #include <stdio.h>
 #include <stdlib.h>
-{"#include <string.h>" + chr(10) if manifest.states else ""}
+
 #include "{name}.h"
 
 {_ARRAY_OF}"""
@@ -56,7 +57,7 @@ int main(int argc, char **argv) {{
     void *array = array_of({input_bytes});
     FILE *file = fopen(argv[1 + i], "rb");
     if (!file || fread(array, 1, {input_bytes}, file) != {input_bytes}) {{
-      fprintf(stderr, "%s: expected %zu bytes\\n", argv[1 + i], {input_bytes});
+      fprintf(stderr, "%s: expected %lu bytes\\n", argv[1 + i], (unsigned long){input_bytes});
       return 1;
     }}
     fclose(file);
@@ -76,6 +77,42 @@ int main(int argc, char **argv) {{
 }}
 """
     return f"{head}{read}{states}{run}"
+
+
+def cmake_text(name: str, libraries: Sequence[str]) -> str:
+    """A target NAME to link to, and the program of ``main.c`` where nothing includes the folder."""
+    parts = []
+    for file in libraries:
+        here = f"${{CMAKE_CURRENT_LIST_DIR}}/{file}"
+        if file.endswith(".o"):
+            parts.append(f"""\
+add_library({name} INTERFACE)
+target_sources({name} INTERFACE {here})
+target_include_directories({name} INTERFACE ${{CMAKE_CURRENT_LIST_DIR}})
+""")
+            continue
+        target, kind = (name, "STATIC") if file.endswith(".a") else (f"{name}_shared", "SHARED")
+        parts.append(f"""\
+add_library({target} {kind} IMPORTED GLOBAL)
+set_target_properties({target} PROPERTIES IMPORTED_LOCATION {here}
+  IMPORTED_NO_SONAME TRUE INTERFACE_INCLUDE_DIRECTORIES ${{CMAKE_CURRENT_LIST_DIR}})
+""")
+    return f"""\
+# add_subdirectory(...) and target_link_libraries(PROGRAM {name}), or build this folder for main.c.
+cmake_minimum_required(VERSION 3.13)
+project({name} C)
+
+{"".join(parts)}
+if(UNIX)
+  target_link_libraries({name} INTERFACE m)
+endif()
+
+if(CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR)
+  add_executable({name}_main main.c)
+  set_target_properties({name}_main PROPERTIES C_STANDARD 99)
+  target_link_libraries({name}_main {name})
+endif()
+"""
 
 
 def _bytes(name: str, what: str, sizes: Sequence[str]) -> str:
@@ -102,10 +139,8 @@ def _make_states(name: str) -> str:
     upper = name.upper()
     return f"""\
   void *states[{upper}_NUM_STATES];
-  for (int i = 0; i < {upper}_NUM_STATES; i++) {{
-    states[i] = array_of({name}_state_bytes[i]);
-    memset(states[i], 0, {name}_state_bytes[i]);
-  }}
+  for (int i = 0; i < {upper}_NUM_STATES; i++) states[i] = array_of({name}_state_bytes[i]);
+  {name}_init_states(states);
 """
 
 

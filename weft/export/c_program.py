@@ -1,4 +1,4 @@
-"""Artifacts for programs without Python: an object, a header, and a ``main.c`` that uses both."""
+"""Artifacts for programs without Python: an object or libraries, a header, and a build with CMake."""
 
 from __future__ import annotations
 
@@ -10,22 +10,28 @@ from pathlib import Path
 import numpy as np
 
 from weft.codegen import backend_of
-from weft.export.c_main import main_text
+from weft.export.archive import static_library
+from weft.export.c_main import cmake_text, main_text
 from weft.export.c_source import header_text
 from weft.runtime.manifest import Manifest
 from weft.support.errors import ArtifactError
 from weft.target import Target
 
+# What follows the name of a shared library, by a word of the triple.
+_SHARED = {"windows": "dll", "darwin": "dylib", "macos": "dylib"}
+
 
 def export_c(path: str | os.PathLike[str], manifest: Manifest, objects: Sequence[bytes],
-             constants: np.ndarray, target: Target) -> None:
-    """Write ``NAME.o``, ``NAME.h`` and ``main.c`` into the folder ``path``, which names the model.
+             constants: np.ndarray, target: Target, *, as_library: bool = False) -> None:
+    """Write the program into the folder ``path``, which names the model.
 
-    ``objects`` are main and kernels, without the runtime support: threads need state, and the
-    object is stateless. Symbolic sizes are parameters of the functions, and so are the arrays of
-    state, which the caller keeps. Equal models give equal bytes. ``LinkerError`` if no linker is
-    found, ``ArtifactError`` for programs of the virtual machine and for folders that cannot be
-    written, ``TargetError`` for targets without C artifacts.
+    It holds ``NAME.o``, or with ``as_library`` ``libNAME.a`` and a shared library, and
+    ``NAME.h``, ``main.c`` and ``CMakeLists.txt``. ``objects`` are main and kernels, without the
+    runtime support: threads need state, and the object is stateless. Symbolic sizes are parameters
+    of the functions, and so are the arrays of state, which the caller keeps. Equal models give
+    equal bytes. ``LinkerError`` if no linker is found, ``ArtifactError`` for programs of the
+    virtual machine and for folders that cannot be written, ``TargetError`` for targets without C
+    artifacts.
     """
     if manifest.counts:
         raise ArtifactError(
@@ -42,9 +48,16 @@ def export_c(path: str | os.PathLike[str], manifest: Manifest, objects: Sequence
     folder = Path(path)
     name = _identifier(folder.name)
     weights = np.ascontiguousarray(constants).view(np.uint8).data
-    code = backend_of(target).c_object(name, manifest, objects, weights, target)
-    files = {f"{name}.o": code, f"{name}.h": header_text(name, manifest).encode(),
-             "main.c": main_text(name, manifest).encode()}
+    backend = backend_of(target)
+    code = backend.c_object(name, manifest, objects, weights, target)
+    if as_library:
+        shared = f"lib{name}.{_suffix(manifest.target.triple)}"
+        files = {f"lib{name}.a": static_library(code), shared: backend.link([code], target)}
+    else:
+        files = {f"{name}.o": code}
+    files |= {"CMakeLists.txt": cmake_text(name, list(files)).encode(),
+              f"{name}.h": header_text(name, manifest, list(files)).encode(),
+              "main.c": main_text(name, manifest, next(iter(files))).encode()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, content in files.items():
@@ -52,6 +65,10 @@ def export_c(path: str | os.PathLike[str], manifest: Manifest, objects: Sequence
     except OSError as error:
         raise ArtifactError("the artifact cannot be written", where=path,
                             got=error.strerror or error) from None
+
+
+def _suffix(triple: str) -> str:
+    return next((suffix for word, suffix in _SHARED.items() if word in triple), "so")
 
 
 def _identifier(name: str) -> str:

@@ -28,11 +28,12 @@ _RESERVED = frozenset(re.findall(r"\w+", """
     NULL index linux unix inputs outputs states workspace size_t int64_t"""))
 
 
-def header_text(name: str, manifest: Manifest) -> str:
+def header_text(name: str, manifest: Manifest, libraries: Sequence[str]) -> str:
     """The header: the functions with their arguments, sizes of arrays, and error codes.
 
     The arrays of a program without symbolic sizes have sizes that are constants; otherwise these
-    are functions of the symbols, which are parameters of ``NAME_run`` too.
+    are functions of the symbols, which are parameters of ``NAME_run`` too. ``libraries`` are the
+    files of which one is linked.
     """
     upper = name.upper()
     inputs, outputs, states = manifest.inputs, manifest.outputs, manifest.states
@@ -43,7 +44,7 @@ def header_text(name: str, manifest: Manifest) -> str:
 /* {name}: a model compiled by weft {manifest.weft_version} for {manifest.target.triple}
    ({manifest.target.cpu}). The machine that runs it needs the instructions of that CPU.
 
-   Link {name}.o, with -lm. The functions allocate no memory and are stateless: several threads
+   Link {' or '.join(libraries)}, with -lm. The functions allocate no memory and are stateless: several threads
    may call them at once, each with its own workspace{states_too}. */
 #ifndef {upper}_H
 #define {upper}_H
@@ -80,8 +81,12 @@ def _functions(name: str, manifest: Manifest, labels: Mapping[str, str]) -> str:
     sizes = [f"int64_t {label}" for label in labels.values()]
     refused = f"; 0 for sizes that {name}_run refuses" if sizes else ""
     states = ["void *const *states"] if manifest.states else []
-    note = """
-   A call reads the states and writes their next values; they are zeros before the first call.\
+    note = f"""
+   A call reads the states and writes their next values; {name}_init_states writes the first ones.\
+""" if states else ""
+    first = f"""
+/* Write the first values of the states. Returns one of the codes above. */
+int {name}_init_states(void *const *states);
 """ if states else ""
     params = ["const void *const *inputs", "void *const *outputs", *states, "void *workspace",
               *sizes]
@@ -94,7 +99,7 @@ size_t {name}_workspace_size({', '.join(sizes) or 'void'});
 overlap.{note}
    Returns {name.upper()}_OK or another of the codes above. */
 {run}
-"""
+{first}"""
 
 
 def _array_sizes(name: str, manifest: Manifest, labels: Mapping[str, str]) -> str:

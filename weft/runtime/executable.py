@@ -376,9 +376,10 @@ class Executable:
         compares with this module before the file gets its name. A model that is compiled for each
         set of input shapes is exported with the shapes that it was called with.
 
-        ``format="c"`` makes the folder ``path`` with an object, a header and a ``main.c``, for
-        programs without Python; the name of the folder is the prefix of the functions. Symbolic
-        sizes are parameters of the functions, and state is an array that the caller keeps.
+        ``format="c"`` makes the folder ``path`` with an object, a header, a ``main.c`` and a
+        ``CMakeLists.txt``, for programs without Python; the name of the folder is the prefix of the
+        functions. Symbolic sizes are parameters of the functions, and state is an array that the
+        caller keeps. ``format="lib"`` writes a static and a shared library for the object.
 
         Raises ``LinkerError`` if no linker is found, ``OptionError`` for another format or level,
         and ``ArtifactError`` for a model without a program, and for a file that fails the check.

@@ -21,6 +21,9 @@ from weft.support.errors import ArtifactError, OptionError
 pytestmark = pytest.mark.usefixtures("cache_of_module")
 
 CC = shutil.which("cc")
+STRICT = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-pedantic", "-Werror")
+STRICT_C = ("-std=c99", *STRICT)
+CMAKE = shutil.which("cmake")
 needs_cc = pytest.mark.skipif(CC is None, reason="there is no C compiler")
 needs_linker = pytest.mark.skipif(not find_linkers(machine()), reason="there is no linker")
 
@@ -37,8 +40,7 @@ def model(scale=1.0):
 
 def build(folder, *files, program="main"):
     target = folder / program
-    subprocess.run([CC, "-std=c11", "-Wall", "-Wextra", "-Werror", "-I", folder, *files, "-lm",
-                    "-o", target], check=True)
+    subprocess.run([CC, *STRICT_C, "-I", folder, *files, "-lm", "-o", target], check=True)
     return target
 
 
@@ -48,7 +50,8 @@ def test_a_program_in_c_gives_the_same_bytes(tmp_path):
     module = model()
     folder = tmp_path / "my-net.1"
     module.export(folder, format="c")
-    assert sorted(p.name for p in folder.iterdir()) == ["main.c", "my_net_1.h", "my_net_1.o"]
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "CMakeLists.txt", "main.c", "my_net_1.h", "my_net_1.o"]
     program = build(folder, folder / "main.c", folder / "my_net_1.o")
     n, x = np.int32(3), np.random.default_rng(1).standard_normal((2, 16), np.float32)
     (tmp_path / "n").write_bytes(n.tobytes())
@@ -71,7 +74,7 @@ int main(void) {
   const void *inputs[] = {&n, x};
   void *outputs[] = {y, flags}, *others[] = {z, flags}, *missing[] = {NULL, flags};
   size_t size = (one_workspace_size() + two_workspace_size() + 127) / 64 * 64;
-  char *workspace = aligned_alloc(64, size);
+  char *workspace = (char *)(((size_t)malloc(size + 63) + 63) / 64 * 64);
   x[0] = 1.0f;
   printf("%d %d ", one_run(inputs, outputs, workspace), two_run(inputs, others, workspace));
   printf("%d %d %d ", one_run(inputs, missing, workspace), one_run(NULL, outputs, workspace),
@@ -90,7 +93,7 @@ def test_two_models_in_one_program_and_the_error_codes(tmp_path):
     source = tmp_path / "caller.c"
     source.write_text(CALLER)
     program = tmp_path / "caller"
-    subprocess.run([CC, "-I", tmp_path / "one", "-I", tmp_path / "two", source,
+    subprocess.run([CC, *STRICT_C, "-I", tmp_path / "one", "-I", tmp_path / "two", source,
                     tmp_path / "one" / "one.o", tmp_path / "two" / "two.o", "-lm", "-o", program],
                    check=True)
     done = subprocess.run([program], capture_output=True, text=True, check=True)
@@ -105,7 +108,8 @@ def test_the_command_line_writes_the_folder(tmp_path, capsys):
         main(["compile", str(path), "--format", "c"])
     assert end.value.code == 0
     assert "wrote" in capsys.readouterr().out
-    assert {p.name for p in (tmp_path / "net").iterdir()} == {"main.c", "net.h", "net.o"}
+    assert {p.name for p in (tmp_path / "net").iterdir()} == {
+        "CMakeLists.txt", "main.c", "net.h", "net.o"}
 
 
 @needs_linker
@@ -120,6 +124,59 @@ def test_the_object_shows_two_names_and_keeps_no_state(tmp_path):
     assert b".bss" not in first or b"weft.threads" not in first
     module.export(tmp_path / "again" / "net", format="c")
     assert (tmp_path / "again" / "net" / "net.o").read_bytes() == first
+
+
+@needs_cc
+@needs_linker
+def test_libraries_hold_the_same_functions(tmp_path):
+    module = model()
+    module.export(tmp_path / "net", format="lib")
+    found = {p.name for p in (tmp_path / "net").iterdir()}
+    assert found == {"CMakeLists.txt", "libnet.a", "libnet.so", "main.c", "net.h"}
+    module.export(tmp_path / "again" / "net", format="lib")
+    for name in found:
+        assert (tmp_path / "again" / "net" / name).read_bytes() == \
+            (tmp_path / "net" / name).read_bytes()
+    n, x = np.int32(3), np.random.default_rng(1).standard_normal((2, 16), np.float32)
+    (tmp_path / "n").write_bytes(n.tobytes())
+    (tmp_path / "x").write_bytes(x.tobytes())
+    for library in ("libnet.a", "libnet.so"):
+        program = build(tmp_path / "net", tmp_path / "net" / "main.c",
+                        tmp_path / "net" / library, f"-Wl,-rpath,{tmp_path / 'net'}")
+        subprocess.run([program, *(tmp_path / name for name in ("n", "x", "y", "flags"))],
+                       check=True)
+        assert (tmp_path / "y").read_bytes() == module(n, x)[0].tobytes()
+
+
+@needs_cc
+@needs_linker
+@pytest.mark.skipif(CMAKE is None, reason="there is no CMake")
+@pytest.mark.parametrize("form", ["c", "lib"])
+def test_cmake_builds_the_folder_and_a_program_over_it(tmp_path, form):
+    module = weft.compile(weft.parse("def @main(%x: Tensor[(4,), float32]) { tanh(%x) }"))
+    module.export(tmp_path / "net", format=form)
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.13)\nproject(app C)\nadd_subdirectory(net)\n"
+        "add_executable(app net/main.c)\ntarget_link_libraries(app net)\n")
+    (tmp_path / "x").write_bytes(np.ones(4, np.float32).tobytes())
+    for source, program in (("net", "net_main"), (".", "app")):
+        made = tmp_path / f"build-{program}"
+        for command in (["-S", tmp_path / source, "-B", made], ["--build", made]):
+            subprocess.run([CMAKE, *command], check=True, capture_output=True)
+        subprocess.run([made / program, tmp_path / "x", tmp_path / "y"], check=True)
+        assert (tmp_path / "y").read_bytes() == module(np.ones(4, np.float32)).tobytes()
+
+
+@needs_cc
+@needs_linker
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
+def test_the_sources_are_c_plus_plus_too(tmp_path):
+    text = "def @main(%x: Tensor[(n, 4), float32], %t: Tensor[(4,), float32]) " \
+           "{ (tanh(%x), add(%t, 1f)) }"
+    for name, state in (("plain", {}), ("stateful", {"output1": "t"})):
+        weft.compile(weft.parse(text), state=state).export(tmp_path / name, format="c")
+        subprocess.run(["c++", "-x", "c++", "-std=c++17", *STRICT, "-fsyntax-only",
+                        tmp_path / name / "main.c"], check=True)
 
 
 @needs_cc

@@ -203,7 +203,7 @@ def test_parameters_have_names_that_c_accepts(tmp_path):
 
 def test_the_header_of_fixed_sizes_has_constants():
     module = weft.compile(weft.parse("def @main(%x: Tensor[(4), float32]) { tanh(%x) }"))
-    text = header_text("net", module.manifest)
+    text = header_text("net", module.manifest, ["net.o"])
     assert text[text.index("/* inputs"):] == FIXED_HEADER
 
 

@@ -19,6 +19,7 @@ from weft.target import CpuTarget
 # Symbols of a C artifact: the constants, and what follows the name of the model.
 WEIGHTS = "weft_weights"
 RUN, WORKSPACE, INPUT_BYTES, OUTPUT_BYTES = "run", "workspace_size", "input_bytes", "output_bytes"
+INIT_STATES = "init_states"
 _ALIGNMENT = 64
 
 _SERIAL_LOOPS = """
@@ -34,10 +35,15 @@ done:
 """
 
 
+_MEMORY = """\
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"""
+
+
 def c_functions(manifest: Manifest) -> tuple[str, ...]:
     """What follows ``NAME_`` in the names of the functions; ``NAME_run`` is the first."""
     sizes = (INPUT_BYTES, OUTPUT_BYTES) if manifest.symbols else ()
-    return (RUN, WORKSPACE, *sizes)
+    return (RUN, WORKSPACE, *sizes, *([INIT_STATES] if manifest.states else []))
 
 
 def c_entry_text(name: str, manifest: Manifest, target: CpuTarget) -> str:
@@ -49,10 +55,13 @@ def c_entry_text(name: str, manifest: Manifest, target: CpuTarget) -> str:
     if manifest.symbols:
         functions += [_array_bytes(f"{name}_{INPUT_BYTES}", manifest, manifest.inputs),
                       _array_bytes(f"{name}_{OUTPUT_BYTES}", manifest, manifest.outputs)]
+    if manifest.states:
+        functions.append(_init_states(f"{name}_{INIT_STATES}", manifest))
     functions.append(_run(f"{name}_{RUN}", manifest))
     declarations = [f"@{WEIGHTS} = external constant i8, align {_ALIGNMENT}",
                     f"declare i32 @{MAIN_SYMBOL}(ptr, ptr, ptr, ptr)",
-                    *([CheckedSizeWriter.DECLARATIONS] if manifest.symbols else [])]
+                    *([CheckedSizeWriter.DECLARATIONS] if manifest.symbols else []),
+                    *([_MEMORY] if manifest.states else [])]
     return "\n".join([preamble(target), "", *declarations, _SERIAL_LOOPS, *functions])
 
 
@@ -73,6 +82,30 @@ def _array_bytes(name: str, manifest: Manifest, ports: Sequence[TensorSpec]) -> 
     return body.function("i64", name, ["i32 %index"], {
         **{f"array{n}": f"ret i64 {value}" for n, value in enumerate(values)},
         "wrong": "ret i64 0"})
+
+
+def _init_states(name: str, manifest: Manifest) -> str:
+    """Write the first values of the states: those of the block of constants, else zeros."""
+    lines = ["%none = icmp eq ptr %states, null", "br i1 %none, label %null, label %arrays",
+             "arrays:"]
+    for number, state in enumerate(manifest.states):
+        here, following = f"%state{number}", f"state{number}.given"
+        lines += [f"{here}.at = getelementptr ptr, ptr %states, i64 {number}",
+                  f"{here} = load ptr, ptr {here}.at",
+                  f"{here}.null = icmp eq ptr {here}, null",
+                  f"br i1 {here}.null, label %null, label %{following}", f"{following}:"]
+    for number, state in enumerate(manifest.states):
+        if manifest.initial:
+            lines += [f"%first{number} = getelementptr i8, ptr @{WEIGHTS}, "
+                      f"i64 {manifest.initial[number]}",
+                      f"call void @llvm.memcpy.p0.p0.i64(ptr %state{number}, ptr %first{number}, "
+                      f"i64 {state.nbytes}, i1 false)"]
+        else:
+            lines.append(f"call void @llvm.memset.p0.i64(ptr %state{number}, i8 0, "
+                         f"i64 {state.nbytes}, i1 false)")
+    lines += ["ret i32 0", "null:", "ret i32 1"]
+    text = "\n".join(line if line.endswith(":") else f"  {line}" for line in lines)
+    return f"define i32 @{name}(ptr %states) nounwind {{\n{text}\n}}\n"
 
 
 def _run(name: str, manifest: Manifest) -> str:
