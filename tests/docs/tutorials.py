@@ -1,4 +1,4 @@
-"""Tutorials as programs: their blocks of Python are files, the blocks of text what these print.
+"""Tutorials as programs: their blocks of code are files, the blocks of text what these print.
 
 ``python -m tests.docs.tutorials`` runs every page and writes what its files print now into it.
 """
@@ -17,7 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "tutorials"
-_BLOCK = re.compile(r"^```python\n# ([\w/.-]+)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?",
+_BLOCK = re.compile(r"^```(?P<language>python|c|cpp|js)\n(?P<mark>#|//) (?P<file>[\w/.-]+)\n"
+                    r"(?P<source>.*?)^```\n(?:\n```text\n(?P<printed>.*?)^```\n)?",
                     re.MULTILINE | re.DOTALL)
 _END = "---- end of a file ----"
 # Imports each module once, in order; an error of weft is part of what a page shows.
@@ -35,15 +36,17 @@ for name in sys.argv[1:]:
 
 @dataclass(frozen=True)
 class Block:
-    """A file of a page, and what the page says that it prints."""
+    """A file of a page, and what the page says that it prints; ``mark`` begins a comment."""
 
     file: str
     source: str
     printed: str
+    mark: str = "#"
 
 
 def read_blocks(text: str) -> list[Block]:
-    return [Block(m[1], m[2], m[3] or "") for m in _BLOCK.finditer(text)]
+    return [Block(m["file"], m["source"], m["printed"] or "", m["mark"])
+            for m in _BLOCK.finditer(text)]
 
 
 def run_page(text: str, folder: Path) -> list[str]:
@@ -52,7 +55,7 @@ def run_page(text: str, folder: Path) -> list[str]:
     for block in blocks:
         path = folder / block.file
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"# {block.file}\n{block.source}", encoding="utf-8")
+        path.write_text(f"{block.mark} {block.file}\n{block.source}", encoding="utf-8")
     _install(text, folder)
     names = [b.file.removesuffix(".py") for b in blocks if b.file.endswith(".py")
              and "/" not in b.file]
@@ -86,7 +89,7 @@ def with_outputs(text: str, printed: list[str]) -> str:
 
     def block(found: re.Match[str]) -> str:
         shown = next(outputs)
-        source = f"```python\n# {found[1]}\n{found[2]}```\n"
+        source = f"```{found['language']}\n{found['mark']} {found['file']}\n{found['source']}```\n"
         return source + (f"\n```text\n{shown}```\n" if shown else "")
 
     return _BLOCK.sub(block, text)
@@ -95,10 +98,10 @@ def with_outputs(text: str, printed: list[str]) -> str:
 def with_examples(text: str) -> str:
     """The page with the files of ``examples`` as they are now."""
     def block(found: re.Match[str]) -> str:
-        example = ROOT / "examples" / found[1]
+        example = ROOT / "examples" / found["file"]
         if not example.exists():
             return found[0]
-        return f"```python\n# {found[1]}\n{example.read_text(encoding='utf-8')}```\n"
+        return f"```python\n# {found['file']}\n{example.read_text(encoding='utf-8')}```\n"
 
     return _BLOCK.sub(block, text)
 

@@ -1,4 +1,4 @@
-"""Artifacts for programs without Python: an object or libraries, a header, and a build with CMake."""
+"""Artifacts for programs without Python: an object or libraries, a header, a build with CMake."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ def header_text(name: str, manifest: Manifest, libraries: Sequence[str]) -> str:
 /* {name}: a model compiled by weft {manifest.weft_version} for {manifest.target.triple}
    ({manifest.target.cpu}). The machine that runs it needs the instructions of that CPU.
 
-   Link {' or '.join(libraries)}, with -lm. The functions allocate no memory and are stateless: several threads
-   may call them at once, each with its own workspace{states_too}. */
+   Link {' or '.join(libraries)}, with -lm. The functions allocate no memory and are
+   stateless: several threads may call them at once, each with its own workspace{states_too}. */
 #ifndef {upper}_H
 #define {upper}_H
 

@@ -171,8 +171,8 @@ def test_cmake_builds_the_folder_and_a_program_over_it(tmp_path, form):
 @needs_linker
 @pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
 def test_the_sources_are_c_plus_plus_too(tmp_path):
-    text = "def @main(%x: Tensor[(n, 4), float32], %t: Tensor[(4,), float32]) " \
-           "{ (tanh(%x), add(%t, 1f)) }"
+    text = """def @main(%x: Tensor[(n, 4), float32], %t: Tensor[(4,), float32]) {
+      (tanh(%x), add(%t, 1f)) }"""
     for name, state in (("plain", {}), ("stateful", {"output1": "t"})):
         weft.compile(weft.parse(text), state=state).export(tmp_path / name, format="c")
         subprocess.run(["c++", "-x", "c++", "-std=c++17", *STRICT, "-fsyntax-only",

@@ -88,7 +88,7 @@ def _init_states(name: str, manifest: Manifest) -> str:
     """Write the first values of the states: those of the block of constants, else zeros."""
     lines = ["%none = icmp eq ptr %states, null", "br i1 %none, label %null, label %arrays",
              "arrays:"]
-    for number, state in enumerate(manifest.states):
+    for number in range(len(manifest.states)):
         here, following = f"%state{number}", f"state{number}.given"
         lines += [f"{here}.at = getelementptr ptr, ptr %states, i64 {number}",
                   f"{here} = load ptr, ptr {here}.at",
@@ -96,10 +96,10 @@ def _init_states(name: str, manifest: Manifest) -> str:
                   f"br i1 {here}.null, label %null, label %{following}", f"{following}:"]
     for number, state in enumerate(manifest.states):
         if manifest.initial:
-            lines += [f"%first{number} = getelementptr i8, ptr @{WEIGHTS}, "
-                      f"i64 {manifest.initial[number]}",
-                      f"call void @llvm.memcpy.p0.p0.i64(ptr %state{number}, ptr %first{number}, "
-                      f"i64 {state.nbytes}, i1 false)"]
+            first, size = f"%first{number}", f"i64 {state.nbytes}, i1 false"
+            lines += [
+                f"{first} = getelementptr i8, ptr @{WEIGHTS}, i64 {manifest.initial[number]}",
+                f"call void @llvm.memcpy.p0.p0.i64(ptr %state{number}, ptr {first}, {size})"]
         else:
             lines.append(f"call void @llvm.memset.p0.i64(ptr %state{number}, i8 0, "
                          f"i64 {state.nbytes}, i1 false)")

@@ -1,0 +1,25 @@
+"""``weft loader``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from weft.export.loaders import LOADERS, write_loader
+
+
+@click.command("loader")
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path(),
+              help="the folder to write to (default: this one)")
+@click.option("--language", type=click.Choice(list(LOADERS)), default="c", show_default=True,
+              help="the language of the program")
+def loader_command(output: Path, language: str) -> None:
+    """Write the sources that load artifacts in programs without Python.
+
+    \b
+    weft loader -o src                       weft.h and weft.c
+    weft loader -o src --language c++        weft.hpp too
+    """
+    for path in write_loader(output, language):
+        click.echo(f"wrote {path}")
