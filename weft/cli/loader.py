@@ -18,8 +18,8 @@ def loader_command(output: Path, language: str) -> None:
     """Write the sources that load artifacts in programs without Python.
 
     \b
-    weft loader -o src                       weft.h and weft.c
-    weft loader -o src --language c++        weft.hpp too
+    weft loader -o src                       weft_loader.h and weft_loader.c
+    weft loader -o src --language c++        weft_loader.hpp too
     """
     for path in write_loader(output, language):
         click.echo(f"wrote {path}")

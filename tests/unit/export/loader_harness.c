@@ -2,7 +2,7 @@
      harness run FILE ENTRY THREADS REPEATS "SIZES" INPUT... OUTPUT...
      harness fuzz FILE COUNT SEED INPUT EXPECTED   a program with one input and one output
    A line with code and message is printed where something fails. */
-#include "weft.c"
+#include "weft_loader.c"
 
 #if defined(__linux__)
 #include <pthread.h>

@@ -188,7 +188,7 @@ def test_damaged_files_do_no_harm(harness: Path, whole: Path, softmax: weft.Exec
 
 def test_the_table_of_features_is_that_of_python() -> None:
     """Neither has a feature, a bit or a state of registers that the other one lacks."""
-    source = (HERE / "weft.c").read_text()
+    source = (HERE / "weft_loader.c").read_text()
     rows = re.findall(r'\{"([\w.-]+)", (\w+), (\d), (E.X), (\d+), (\w+)_STATE\},', source)
     registers = ("EAX", "EBX", "ECX", "EDX")
     assert {name: (int(leaf, 0), int(sub), registers.index(reg), int(bit))
@@ -211,16 +211,16 @@ def test_the_cpu_has_what_python_finds(harness: Path, whole: Path, tmp_path: Pat
 
 
 def test_the_sources_compile_without_warnings(tmp_path: Path) -> None:
-    subprocess.run([CC, *STRICT_C, "-fsyntax-only", HERE / "weft.c"], check=True)
+    subprocess.run([CC, *STRICT_C, "-fsyntax-only", HERE / "weft_loader.c"], check=True)
     if shutil.which("c++"):
-        for file in ("weft.c", "weft.hpp"):
+        for file in ("weft_loader.c", "weft_loader.hpp"):
             subprocess.run(["c++", "-x", "c++", "-std=c++17", *STRICT, "-fsyntax-only",
                             HERE / file], check=True)
 
 
 PROGRAM = """
 #include <cstdio>
-#include "weft.hpp"
+#include "weft_loader.hpp"
 
 template <class F> void refused(F body) {
   try { body(); std::puts("accepted"); }
@@ -256,13 +256,14 @@ def test_objects_of_cpp_own_their_memory(tmp_path: Path, capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as end:
         main(["loader", "-o", str(tmp_path), "--language", "c++"])
     assert end.value.code == 0
-    assert "weft.hpp" in capsys.readouterr().out
+    assert "weft_loader.hpp" in capsys.readouterr().out
     (tmp_path / "app.cpp").write_text(PROGRAM)
     flags = ("-g", "-fsanitize=address,undefined", "-I", tmp_path)
-    subprocess.run([CC, "-std=c99", *flags, "-c", tmp_path / "weft.c", "-o", tmp_path / "weft.o"],
+    loader = tmp_path / "loader.o"
+    subprocess.run([CC, "-std=c99", *flags, "-c", tmp_path / "weft_loader.c", "-o", loader],
                    check=True)
-    subprocess.run(["c++", "-std=c++17", *STRICT, *flags, tmp_path / "app.cpp", tmp_path / "weft.o",
-                    "-o", tmp_path / "app", "-lm", "-ldl"], check=True)
+    subprocess.run(["c++", "-std=c++17", *STRICT, *flags, tmp_path / "app.cpp", loader, "-o",
+                    tmp_path / "app", "-lm", "-ldl"], check=True)
     done = subprocess.run([tmp_path / "app", tmp_path / "net.weft"], capture_output=True, text=True,
                           check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -9,7 +9,8 @@ from weft.support.errors import ArtifactError, OptionError
 
 HERE = Path(__file__).parent
 # Language -> the files that a program in it needs.
-LOADERS = {"c": ("weft.h", "weft.c"), "c++": ("weft.h", "weft.c", "weft.hpp")}
+_C = ("weft_loader.h", "weft_loader.c")
+LOADERS = {"c": _C, "c++": (*_C, "weft_loader.hpp")}
 
 
 def write_loader(folder: str | os.PathLike[str], language: str = "c") -> list[Path]:

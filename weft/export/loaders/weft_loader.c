@@ -1,9 +1,9 @@
-/* See weft.h. Parts: errors, SHA-256, JSON, the archive, the CPU, manifests, sizes, code, calls,
+/* See weft_loader.h. Parts: errors, SHA-256, JSON, the archive, the CPU, manifests, sizes, code, calls,
    threads. */
 #if !defined(_GNU_SOURCE) && !defined(_WIN32)
 #define _GNU_SOURCE 1
 #endif
-#include "weft.h"
+#include "weft_loader.h"
 
 #include <limits.h>
 #include <stdarg.h>
@@ -605,7 +605,7 @@ static weft_code check_head(weft_file *file, weft_error *error) {
   if (version != HEAD_VERSION)
     return fail(error, WEFT_OTHER_FORMAT, "the file has version %ld of the format, not %d; %s",
                 (long)version, HEAD_VERSION,
-                version > HEAD_VERSION ? "use a newer weft.c" : "export it again");
+                version > HEAD_VERSION ? "use a newer weft_loader.c" : "export it again");
   sha_start(&sha);
   if (member(head, "checksums", &checksums) != 1 ||
       !member_text(checksums, HEAD, text, sizeof text) || !hash_head(&head, &sha, 0, HEAD))

@@ -1,4 +1,4 @@
-// C++17 over weft.h: objects that own files, code and memory, arrays with their types, exceptions.
+// C++17 over weft_loader.h: objects that own files, code and memory, arrays with their types, exceptions.
 //
 //   weft::program net("net.weft");
 //   weft::call call(net, {batch});                  // a value for each symbolic size
@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft.h"
+#include "weft_loader.h"
 
 namespace weft {
 

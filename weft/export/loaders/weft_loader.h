@@ -1,4 +1,4 @@
-/* Loads and runs artifacts of weft (.weft files) without Python. Compile weft.c with the program;
+/* Loads and runs artifacts of weft (.weft files) without Python. Compile weft_loader.c with the program;
    link with -lm, and with -ldl where the C library wants it.
 
    Nothing here allocates memory or keeps a global variable: the caller gives the memory, and says
