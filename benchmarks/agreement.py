@@ -19,13 +19,13 @@ class DisagreementError(Exception):
 
 
 def check_agreement(what: str, outputs: Mapping[str, Outputs],
-                    independent: Callable[[], Outputs]) -> None:
+                    independent: Callable[[], Outputs], tolerance: float = TOLERANCE) -> None:
     """Raise ``DisagreementError`` unless all peers agree.
 
     ``outputs`` maps peers to results. The reference is the last peer other than weft; if only one
-    peer ran, it is the result of ``independent``. Floats agree to ``TOLERANCE`` times the largest
-    number of their output, everything else exactly. All numbers must be finite, as the inputs are:
-    NaN agrees with NaN even if both are wrong.
+    peer ran, it is the result of ``independent``. Floats agree to ``tolerance`` times the largest
+    number of their output, bytes to ``tolerance`` times 255, everything else exactly. All
+    numbers must be finite, as the inputs are: NaN agrees with NaN even if both are wrong.
     """
     if not outputs:
         return
@@ -39,7 +39,7 @@ def check_agreement(what: str, outputs: Mapping[str, Outputs],
     for peer, got in outputs.items():
         if peer != reference:
             _check_finite(what, peer, got)
-            _compare(f"{what}: {peer} and {reference} disagree", got, expected)
+            _compare(f"{what}: {peer} and {reference} disagree", got, expected, tolerance)
 
 
 def _check_finite(what: str, peer: str, arrays: Outputs) -> None:
@@ -49,7 +49,7 @@ def _check_finite(what: str, peer: str, arrays: Outputs) -> None:
                 f"{what}: output {number} of {peer} is not finite")
 
 
-def _compare(message: str, got: Outputs, expected: Outputs) -> None:
+def _compare(message: str, got: Outputs, expected: Outputs, tolerance: float) -> None:
     if len(got) != len(expected):
         raise DisagreementError(f"{message}: {len(got)} and {len(expected)} outputs")
     for number, (a, b) in enumerate(zip(got, expected, strict=True)):
@@ -57,15 +57,16 @@ def _compare(message: str, got: Outputs, expected: Outputs) -> None:
         if a.shape != b.shape or a.dtype.kind != b.dtype.kind:
             raise DisagreementError(f"{where}: {a.dtype}{a.shape} and {b.dtype}{b.shape}")
         if b.dtype.kind != "f":
-            wrong = int((a != b).sum())
+            steps = int(255 * tolerance) if b.dtype.itemsize == 1 else 0
+            wrong = int((np.abs(a.astype(np.int64) - b.astype(np.int64)) > steps).sum())
             if wrong:
                 raise DisagreementError(f"{where}: {wrong} of {b.size} elements differ")
             continue
         error = np.abs(a.astype(np.float64) - b).max(initial=0.0)
         scale = float(np.abs(b).max(initial=0.0)) or 1.0
-        if error > TOLERANCE * scale:
+        if error > tolerance * scale:
             raise DisagreementError(f"{where}: by {error / scale:.2g} of the largest number, "
-                                    f"tolerance {TOLERANCE:g}")
+                                    f"tolerance {tolerance:g}")
 
 
 def reference_outputs(path: Path, feeds: Mapping[str, np.ndarray]) -> Outputs:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.agreement import TOLERANCE
 from benchmarks.models import GraphBuilder
 
 Shape = Sequence[int]
@@ -20,13 +21,15 @@ Body = Callable[[GraphBuilder], str]
 class Kernel:
     """A kernel as an ONNX model; ``flops`` counts a multiply-add as two operations.
 
-    ``passes`` multiplies the traffic of a model that is a chain of equal layers.
+    ``passes`` multiplies the traffic of a model that is a chain of equal layers; ``tolerance`` is
+    relative to the largest number of an output.
     """
 
     name: str
     build: Callable[[], onnx.ModelProto]
     flops: float = 0.0
     passes: int = 1
+    tolerance: float = TOLERANCE
 
 
 def _model(name: str, inputs: Sequence[Shape], body: Body) -> onnx.ModelProto:

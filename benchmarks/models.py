@@ -164,14 +164,17 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
 
 
 def random_inputs(model: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
-    """Standard normal draws for every input that is not an initializer."""
+    """Standard normal draws for every input that is not an initializer; of bytes, uniform ones."""
     rng = np.random.default_rng(seed)
     names = {i.name for i in model.graph.initializer}
     feeds = {}
     for value in model.graph.input:
         if value.name not in names:
             shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
-            feeds[value.name] = rng.standard_normal(shape).astype(np.float32)
+            dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+            drawn = (rng.integers(0, 256, shape) if dtype == np.uint8
+                     else rng.standard_normal(shape).astype(np.float32))
+            feeds[value.name] = drawn.astype(dtype)
     return feeds
 
 

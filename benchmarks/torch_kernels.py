@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import torch
@@ -80,6 +81,7 @@ MORE_OPS: dict[str, Any] = {
     "Slice": _slice,
     "Gather": lambda _, x, i: torch.index_select(x, 0, i),
     "Expand": lambda _, x, shape: x.expand(_sizes(shape)).contiguous(),
+    "Einsum": lambda a, *xs: torch.einsum(a["equation"].decode(), *xs),
     "LRN": lambda a, x: F.local_response_norm(x, a["size"], a["alpha"], a["beta"], a["bias"]),
 }
 
@@ -88,8 +90,7 @@ def load(path: Path, threads: int) -> Runner:
     """Load a model that reads the input arrays without copying them."""
     torch.set_num_threads(threads)
     graph = onnx.load(path).graph
-    weights = {i.name: torch.from_numpy(np.array(numpy_helper.to_array(i)))
-               for i in graph.initializer}
+    weights = {i.name: _tensor(np.array(numpy_helper.to_array(i))) for i in graph.initializer}
     steps = [
         (MORE_OPS[n.op_type], {a.name: helper.get_attribute_value(a) for a in n.attribute},
          list(n.input), n.output[0])
@@ -97,10 +98,23 @@ def load(path: Path, threads: int) -> Runner:
     ]
 
     def run(feeds: Feeds) -> list[np.ndarray]:
-        values = {**weights, **{k: torch.from_numpy(v) for k, v in feeds.items()}}
+        values = {**weights, **{k: _tensor(v) for k, v in feeds.items()}}
         with torch.inference_mode():
             for function, attrs, inputs, output in steps:
                 values[output] = function(attrs, *(values[i] for i in inputs))
-        return [values[o.name].contiguous().numpy() for o in graph.output]
+        return [_array(values[o.name].contiguous()) for o in graph.output]
 
     return run
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    """The tensor on the same memory; torch reads no bfloat16 of NumPy."""
+    if array.dtype.name != "bfloat16":
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    if tensor.dtype != torch.bfloat16:
+        return tensor.numpy()
+    return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)

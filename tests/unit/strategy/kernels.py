@@ -40,6 +40,12 @@ def random_arguments(function: Function, seed: int = 0) -> list[np.ndarray]:
 def check(function: Function, target: Target, *, rtol: float = 1e-4) -> LoweredKernel:
     """Lower ``function`` and compare what its loops compute with the operators' references."""
     kernel = lower_function(function, target)
+    check_kernel(kernel, function, rtol=rtol)
+    return kernel
+
+
+def check_kernel(kernel: LoweredKernel, function: Function, *, rtol: float = 1e-4) -> None:
+    """Compare what the loops of ``kernel`` compute with the operators' references."""
     arguments = random_arguments(function)
     expected = evaluate_reference(IRModule.from_expr(function), arguments)
     results = expected if isinstance(expected, tuple) else (expected,)
@@ -47,7 +53,6 @@ def check(function: Function, target: Target, *, rtol: float = 1e-4) -> LoweredK
     evaluate(kernel.func, *arguments, *outputs)
     for got, want in zip(outputs, results, strict=True):
         np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol)
-    return kernel
 
 
 def _unlikely(dtype: np.dtype) -> float:

@@ -193,3 +193,17 @@ def test_a_recorded_algorithm_survives_the_text_form() -> None:
     assert read.attrs.algorithm is ConvAlgorithm.DIRECT_UNBLOCKED
     with pytest.raises(AttrsError, match="one of direct_blocked, direct_unblocked"):
         op.nn.conv2d(x, w, algorithm="fastest")
+
+
+def test_pixels_that_collide_in_l2_are_packed() -> None:
+    """The channels of 64 x 64 images are 16 KiB apart."""
+    decision = decide(inputs=1024, outputs=256, size=64, taps=1)
+    seconds = {r.algorithm: r.seconds for r in decision.rejected}
+    in_place = seconds["direct_blocked NCHW to NCHW16c"]
+    assert in_place is not None
+    assert in_place > 1.5 * decision.seconds
+    packed = decide(inputs=1024, outputs=256, size=64, taps=1, keep_layouts=True).plan
+    assert packed.algorithm is ConvAlgorithm.DIRECT_UNBLOCKED
+    assert packed.packs_pixels
+    apart = decide(inputs=1024, outputs=256, size=62, taps=1, keep_layouts=True).plan
+    assert not apart.packs_pixels

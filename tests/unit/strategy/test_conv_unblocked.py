@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
+from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, check_kernel, primitive
 from weft import op
 from weft.ir.expr import Call, Function, var
 from weft.ir.types import TensorType
 from weft.ir.visitor import post_order
-from weft.op.nn.conv import ConvAttrs
-from weft.strategy import lower_function
+from weft.op.nn.conv import ConvAlgorithm, ConvAttrs
+from weft.strategy import LoweredKernel, lower_function
+from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.convolution.cost import estimate_blocked, estimate_unblocked
 from weft.strategy.cpu.convolution.layouts import conv_layouts
-from weft.strategy.cpu.convolution.problem import ConvShape
+from weft.strategy.cpu.convolution.plan import ConvPlan, candidate
+from weft.strategy.cpu.convolution.problem import ConvProblem, ConvShape
 from weft.strategy.cpu.convolution.row_block import RowBlockShape, choose_row_block
+from weft.strategy.cpu.convolution.strategy import implementation_of
 from weft.strategy.implementation import attrs_of
+from weft.target import CpuTarget
 
 TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
 CONVS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
@@ -144,3 +150,31 @@ def test_row_blocks_are_short_where_pixels_would_leave_the_cache() -> None:
                           cycles=1e9)
     assert choose_row_block(shape, WIDE_CPU) * shape.row_bytes <= WIDE_CPU.l2_bytes // 2
     assert choose_row_block(RowBlockShape(1, 0, 1, 0.0, 0, 0.0), WIDE_CPU) == 1
+
+
+def packed_kernel(function: Function, target: CpuTarget) -> LoweredKernel:
+    """The kernel that packs pixels, also where reading them in place is faster."""
+    problem = ConvProblem.of(call_of(function))
+    assert problem is not None
+    plan = ConvPlan.in_own_layouts(problem, ConvAlgorithm.DIRECT_UNBLOCKED, RegisterTile(3, 2))
+    made = implementation_of(problem, candidate(replace(plan, packs_pixels=True), 1.0, target),
+                             target)
+    return lower_function(function, target, implementation=made)
+
+
+@TARGETS
+@pytest.mark.parametrize(("c_out", "batch"), [(6, 2), (7, 1)])
+def test_values_of_packed_pixels(target, c_out, batch) -> None:
+    function = unblocked_function(5, c_out, (5, 11), (1, 1), batch=batch)
+    kernel = packed_kernel(function, target)
+    assert "pixel_panels" in str(kernel.func)
+    check_kernel(kernel, function)
+
+
+@pytest.mark.parametrize(("c_out", "size", "packs"), [
+    (256, 32, True), (24, 32, False), (256, 33, False),
+], ids=["collide", "few tiles", "apart"])
+def test_pixels_that_collide_in_l2_are_packed(c_out, size, packs) -> None:
+    """The channels of 32 x 32 images are a page apart."""
+    function = unblocked_function(512, c_out, (size, size), (1, 1))
+    assert ("pixel_panels" in str(lower_function(function, WIDE_CPU).func)) is packs

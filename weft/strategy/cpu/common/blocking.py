@@ -59,7 +59,7 @@ def schedule_padding(ctx: CpuContext) -> None:
     """Materialize the padded input before the anchor; inline all other producers of operands."""
     pad = padding_of(ctx)
     for op in computes_below((ctx.anchor,)):
-        if op is not pad and op is not ctx.anchor.op:
+        if op is not pad and op is not ctx.anchor.op and op.role is not te.StageRole.PACKED_B:
             ctx.schedule[op.output(0)].compute_inline()
     if pad is None:
         return

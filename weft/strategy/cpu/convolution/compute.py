@@ -11,7 +11,7 @@ The sum is that of ``topi.nn.conv``, over a view of the data that suits vectors:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from weft import te
 from weft.ir import Attrs, DType
@@ -31,15 +31,20 @@ from weft.topi.nn.conv import (
 from weft.topi.nn.window import window_count, window_span
 
 
-def unblocked_conv(data: te.Tensor, kernel: te.Tensor, attrs: Attrs, *, lanes: int) -> te.Tensor:
-    """The compute that ``schedule_unblocked`` takes; ``lanes`` are those of the accumulators."""
+def unblocked_conv(
+    data: te.Tensor, kernel: te.Tensor, attrs: Attrs, *, lanes: int, panel: int = 0
+) -> te.Tensor:
+    """The compute that ``schedule_unblocked`` takes; ``lanes`` are those of the accumulators.
+
+    A pointwise one packs its pixels into panels of ``panel`` columns if that is not 0.
+    """
     if not isinstance(attrs, ConvAttrs):
         raise InternalError(f"a convolution got {type(attrs).__name__}")
     # A tap on the padding may be skipped only if it is finite: zero times infinity is NaN.
     return conv_rows(data, kernel, strides=attrs.strides, padding=attrs.padding,
                      dilation=attrs.dilation, groups=attrs.groups,
                      out_dtype=attrs.out_dtype or data.dtype, lanes=lanes,
-                     skips=attrs.finite_kernel)
+                     skips=attrs.finite_kernel, panel=panel)
 
 
 def conv_rows(
@@ -53,6 +58,7 @@ def conv_rows(
     out_dtype: DType,
     lanes: int,
     skips: bool,
+    panel: int = 0,
 ) -> te.Tensor:
     """Cross-correlation of ``data`` (N, C, spatial axes) with ``kernel`` (O, I, spatial axes).
 
@@ -62,7 +68,7 @@ def conv_rows(
     image. With ``skips`` the sum skips taps above and below the image instead of padding there.
     """
     if is_pointwise(kernel.shape[2:], padding):
-        return _pointwise(data, kernel, strides, groups, out_dtype, lanes)
+        return _pointwise(data, kernel, strides, groups, out_dtype, lanes, panel)
     spatial = SPATIAL_AXES[len(strides)]
     sides = side_padding(padding, len(spatial))
     extents = window_counts(data.shape[2:], sides, kernel.shape[2:], dilation, strides)
@@ -95,7 +101,7 @@ def _whole(extent: PrimExpr, lanes: int) -> PrimExpr:
 
 def _pointwise(
     data: te.Tensor, kernel: te.Tensor, strides: Sequence[int], groups: int, dtype: DType,
-    lanes: int,
+    lanes: int, panel: int,
 ) -> te.Tensor:
     batch, channels, *sizes = data.shape
     extents = [window_count(size, 1, stride) for size, stride in zip(sizes, strides, strict=True)]
@@ -109,7 +115,7 @@ def _pointwise(
             name="data_pixels", role=te.StageRole.PADDING,
         )
     count = row_count(extents)
-    whole = _whole(count, lanes)
+    whole = _whole(count, panel or lanes)
 
     def pixel(n: PrimExpr, c: PrimExpr, p: PrimExpr) -> PrimExpr:
         value = read[(n, c, *unravel(p, extents))]
@@ -117,7 +123,8 @@ def _pointwise(
         # The hint is about whole vectors, so that only the last one of an image is masked.
         return if_then_else(te.likely(p // lanes * lanes + lanes <= count), value, last)
 
-    pixels = te.compute((batch, channels, whole), pixel, name="pixels")
+    pixels = (_pixel_panels((batch, channels, whole), pixel, panel) if panel
+              else te.compute((batch, channels, whole), pixel, name="pixels"))
     taps = te.compute((*kernel.shape[:2], const(1)),
                       lambda o, i, _: kernel[(o, i, *(const(0) for _ in strides))],
                       name="taps")
@@ -128,6 +135,22 @@ def _pointwise(
     return te.compute((batch, kernel.shape[0], *extents),
                       lambda n, o, *at: sums[n, o, ravel(at, extents)],
                       name="conv_pixels")
+
+
+def _pixel_panels(
+    shape: tuple[PrimExpr, PrimExpr, PrimExpr], pixel: Callable[..., PrimExpr], panel: int
+) -> te.Tensor:
+    """The pixels of an image by channels as panels of ``panel`` columns, and their view as rows.
+
+    The rows of an image with as many bytes as whole pages share few sets of a cache, which no tile
+    of output channels would find there again; a panel is contiguous.
+    """
+    batch, channels, whole = shape
+    panels = te.compute(
+        (batch, whole // panel, channels, const(panel)),
+        lambda n, at, c, within: pixel(n, c, at * panel + within),
+        name="pixel_panels", role=te.StageRole.PACKED_B)
+    return te.compute(shape, lambda n, c, p: panels[n, p // panel, c, p % panel], name="pixels")
 
 
 def _rows(

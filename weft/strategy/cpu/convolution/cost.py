@@ -19,16 +19,22 @@ from weft.strategy.cpu.common.register_tile import (
     fastest_first,
     tiles_that_fit,
 )
+from weft.strategy.cpu.convolution.plan import ConvPlan
 from weft.strategy.cpu.convolution.problem import ConvShape
+from weft.strategy.cpu.gemm.blocking import block_gemm, worth_packing_b
+from weft.strategy.cpu.gemm.cost import GemmShape, gemm_step_cycles, packing_cycles
 from weft.strategy.cpu.machine_model import MachineModel, machine_model
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
+from weft.topi.layout import Layout
 
 # The largest mr for a row of symbolic width: each possible tail length is compiled separately.
 MAX_SYMBOLIC_MR = 8
 # Prefetch instructions pay only if loading the weights takes at least this share of the time of the
 # arithmetic.
 MIN_TRANSFER_SHARE = 0.03
+# The ways of L2: 16 on Zen 3 to Zen 5 and on most cores of Intel since Ice Lake, 8 on some.
+L2_WAYS, CACHE_LINE_BYTES = 16, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,39 @@ def estimate_blocked(shape: ConvShape, block: int, target: CpuTarget) -> Estimat
     return Estimate(cycles, tile)
 
 
+def colliding_pixel_cycles(
+    shape: ConvShape, estimate: Estimate, plan: ConvPlan, block: int, target: CpuTarget
+) -> float:
+    """What a pointwise convolution waits for pixels that collide in L2.
+
+    The channels of a row block (blocks of channels, where the data has them) are as far apart as an
+    image is large. If that is a multiple of many pages they share few sets of L2, and each register
+    tile reads its pixels from beyond it: single lines that nothing prefetches, or runs of lines.
+    """
+    if not shape.pointwise or shape.has_open_row or shape.has_open_height:
+        return 0.0
+    in_block = Layout.parse(plan.data_layout).factor_of("C")
+    *rows, width = shape.extents
+    pixel_bytes = in_block * shape.itemsize
+    run = (plan.row_block * width if rows else plan.row_block * estimate.tile.mr) * pixel_bytes
+    if not _collides(shape.group_inputs // in_block, run,
+                     math.prod(shape.extents) * pixel_bytes, target):
+        return 0.0
+    model, tile = machine_model(target), estimate.tile
+    tiles = (shape.batch * math.prod(rows) * -(-width // tile.mr)
+             * -(-(shape.outputs // block) // tile.nr_vectors))
+    lines = -(-tile.mr * pixel_bytes // CACHE_LINE_BYTES) * (shape.group_inputs // in_block)
+    transfer = tiles * lines * CACHE_LINE_BYTES / model.beyond_l2_line_bandwidth
+    return transfer if in_block == 1 else transfer * model.unhidden_fraction
+
+
+def _collides(runs: int, run: int, apart: int, target: CpuTarget) -> bool:
+    """Whether ``runs`` of ``run`` bytes, which are ``apart`` bytes apart, exceed their L2 sets."""
+    span = max(1, target.l2_bytes // L2_WAYS)
+    starts = span // math.gcd(span, max(1, apart))
+    return runs * run > L2_WAYS * min(span, starts * run)
+
+
 def worth_prefetching(
     shape: ConvShape, estimate: Estimate, row_block: int, target: CpuTarget
 ) -> bool:
@@ -124,6 +163,28 @@ def estimate_unblocked(shape: ConvShape, target: CpuTarget) -> Estimate:
     tile = choose_tile(channels, vectors, target, vector_cycles=arrival)
     steps = cover_cycles(model, channels, vectors, tile, arrival)
     return Estimate(steps * shape.groups * shape.batch * rows * shape.depth, tile)
+
+
+def estimate_packed(shape: ConvShape, target: CpuTarget) -> Estimate | None:
+    """A pointwise convolution whose pixels are packed into panels, as B in the GEMM that it is.
+
+    ``None`` where the GEMM would read B in place too or L2 holds a panel that is not packed, and
+    for a symbolic image.
+    """
+    is_gemm = shape.pointwise and shape.groups == 1 and set(shape.strides) == {1}
+    if not is_gemm or shape.has_open_row or shape.has_open_height:
+        return None
+    gemm = GemmShape(shape.outputs, math.prod(shape.extents), shape.inputs, shape.dtype)
+    blocking = block_gemm(gemm, target)
+    if blocking.kc is not None or not worth_packing_b(gemm, blocking, target):
+        return None
+    itemsize = shape.itemsize
+    if not _collides(gemm.k, blocking.nr * itemsize, gemm.n * itemsize, target):
+        return None
+    model, vectors = machine_model(target), -(-gemm.n // blocking.lanes)
+    cycles = gemm.k * gemm_step_cycles(gemm, blocking.tile, vectors, target)
+    cycles += packing_cycles(model, gemm.k * gemm.n)
+    return Estimate(shape.batch * cycles, blocking.tile)
 
 
 def generic_cycles(shape: ConvShape, target: CpuTarget) -> float:

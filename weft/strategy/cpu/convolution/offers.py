@@ -20,8 +20,10 @@ from weft.strategy.cpu.convolution.applies import (
     why_not_unblocked_depthwise,
 )
 from weft.strategy.cpu.convolution.cost import (
+    colliding_pixel_cycles,
     estimate_blocked,
     estimate_dot_product,
+    estimate_packed,
     estimate_unblocked,
     generic_cycles,
     worth_prefetching,
@@ -237,8 +239,9 @@ def _blocked_candidate(
     estimate = estimate_blocked(shape, block, target)
     row_block = blocked_row_block(shape, block, estimate.tile, target)
     prefetches = worth_prefetching(shape, estimate, row_block, target)
-    return candidate(replace(plan, tile=estimate.tile, row_block=row_block, prefetches=prefetches),
-                     estimate.cycles, target)
+    made = replace(plan, tile=estimate.tile, row_block=row_block, prefetches=prefetches)
+    waits = colliding_pixel_cycles(shape, estimate, made, block, target)
+    return candidate(made, estimate.cycles + waits, target)
 
 
 def blocked_kernel(spatial: str, in_block: int, block: int) -> str:
@@ -254,6 +257,11 @@ def _offer_unblocked(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]
         yield Rejected(ConvAlgorithm.DIRECT_UNBLOCKED,
                        f"the layouts are {attrs.data_layout} and {attrs.kernel_layout}, not "
                        f"{problem.unblocked_data} and {problem.unblocked_kernel}")
+        return
+    packed = estimate_packed(problem.shape, target)
+    if packed is not None:
+        plan = ConvPlan.in_own_layouts(problem, ConvAlgorithm.DIRECT_UNBLOCKED, packed.tile)
+        yield candidate(replace(plan, packs_pixels=True), packed.cycles, target)
         return
     estimate = estimate_unblocked(problem.shape, target)
     row_block = unblocked_row_block(problem.shape, estimate.tile, target)

@@ -24,6 +24,7 @@ class ConvPlan:
     ahead of the convolution. ``tile`` counts positions by channel blocks if channels are the
     vectors, and channels by vectors of positions otherwise; ``row_block`` is how many rows of the
     image a task computes. With ``prefetches`` a task loads the weights of the next one into L2.
+    With ``packs_pixels`` a task copies its pixels into a panel as wide as the tile.
     """
 
     algorithm: ConvAlgorithm
@@ -37,6 +38,7 @@ class ConvPlan:
     added_outputs: int = 0
     upcasts: bool = False
     winograd_tile: int | None = None
+    packs_pixels: bool = False
     dot: DotInstruction | None = None
 
     @staticmethod

@@ -24,6 +24,7 @@ from weft.strategy.cpu.common.microkernel import (
     tile_of_axis,
 )
 from weft.strategy.cpu.common.register_tile import RegisterTile
+from weft.strategy.cpu.elementwise.schedule import vectorize_innermost
 from weft.strategy.cpu.machine_model import parallel_threshold
 from weft.strategy.implementation import attrs_of, compute_of
 from weft.support.dataclass import dataclass
@@ -134,8 +135,17 @@ def _kernel_in_blocks(ctx: CpuContext, acc: te.Stage, axes: _Axes) -> te.Tensor 
     return found[0] if found and ctx.schedule[found[0]].is_placeholder else None
 
 
+def packed_pixels(ctx: CpuContext) -> te.ComputeOp | None:
+    """The stage that packs pixels into panels; ``None`` where they are read in place."""
+    return next((op for op in computes_below((ctx.anchor,))
+                 if op.role is te.StageRole.PACKED_B), None)
+
+
 def schedule_unblocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -> None:
-    """Parallel over row blocks (blocks of tiles, if there is one row) and slices of channels."""
+    """Parallel over row blocks (blocks of tiles, if there is one row) and slices of channels.
+
+    Where the compute packs pixels, a task packs one panel and computes all its channels.
+    """
     s = ctx.schedule
     sums = next(op for op in reversed(computes_below((ctx.anchor,))) if is_reduction(op))
     # The anchor leaves out excess columns; the padded copy is an operand of the sum below it.
@@ -155,14 +165,22 @@ def schedule_unblocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -
     *outer, row = rows or [columns]
     row_blocks, row = stage.split(row, factor=row_block)
     inner = [row, columns] if rows else [row]
-    stage.reorder(n, *outer, row_blocks, group, slices, *inner, channel, vector, lane)
+    panels = packed_pixels(ctx)
+    around = [n, *outer, row_blocks]
+    around, inner = ([*around, *inner], [group, slices]) if panels else (
+        [*around, group, slices], inner)
+    stage.reorder(*around, *inner, channel, vector, lane)
     for axis in (channel, vector):
         stage.unroll(axis)
     stage.vectorize(lane)
-    task = stage.fuse(n, *outer, row_blocks, group, slices)
+    task = stage.fuse(*around)
     if work_of(sums) >= parallel_threshold(ctx.target):
         stage.parallel(task)
     s[acc].compute_at(stage, inner[-1])
+    if panels is not None:
+        packing = s[panels.output(0)]
+        vectorize_innermost(packing, panels.axis[-1], lanes)
+        packing.compute_at(stage, task)
     acc_stage = s[acc]
     an, ac, *a_rows, aw = acc_stage.axis
     tiles, aw = tile_of_axis(acc_stage, aw, tile.nr_vectors * lanes)

@@ -43,7 +43,7 @@ def convolution(call: Call, target: CpuTarget) -> Iterator[Implementation]:
         raise unknown_size(call)
     for offer in conv_offers(problem, target, keep_layouts=True).candidates:
         scaled = replace(offer, seconds=offer.seconds * problem.assumed_share)
-        yield _implementation(problem, scaled, target)
+        yield implementation_of(problem, scaled, target)
 
 
 def unknown_size(call: Call) -> LoweringError:
@@ -54,9 +54,10 @@ def unknown_size(call: Call) -> LoweringError:
                          help="give the dimension a number or a name")
 
 
-def _implementation(
+def implementation_of(
     problem: ConvProblem, offer: Candidate[ConvPlan], target: CpuTarget
 ) -> Implementation:
+    """How an offer is computed and scheduled."""
     plan, name = offer.plan, f"{problem.op_name}.cpu.{offer.plan.algorithm}"
     match plan.algorithm:
         case ConvAlgorithm.DIRECT_BLOCKED:
@@ -66,8 +67,10 @@ def _implementation(
                                   seconds=offer.seconds)
         case ConvAlgorithm.DIRECT_UNBLOCKED:
             lanes = target.lanes(problem.attrs.out_dtype or problem.data.dtype)
+            panel = _tile_of(plan).nr_vectors * lanes if plan.packs_pixels else 0
             return Implementation(name, _tiled(schedule_unblocked, plan),
-                                  partial(unblocked_conv, lanes=lanes), seconds=offer.seconds)
+                                  partial(unblocked_conv, lanes=lanes, panel=panel),
+                                  seconds=offer.seconds)
         case ConvAlgorithm.DEPTHWISE_BLOCKED:
             return Implementation(name, schedule_blocked_depthwise, _depthwise_compute(problem),
                                   seconds=offer.seconds)
