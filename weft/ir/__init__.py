@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from weft.ir.analysis import known_type
 from weft.ir.attrs import NO_ATTRS, Attrs, NoAttrs, attr, one_of, size_from, sizes_from
+from weft.ir.contents import Seeks
 from weft.ir.dtype import DType, bool_, float32, float64, int32, int64
 from weft.ir.dynamic import Bounds
 from weft.ir.expr import (
@@ -186,7 +187,7 @@ __all__ = [
     "NarrowFloatCompute", "NoAttrs", "NoMatch", "Op", "OpPattern", "OpTraits", "Pass",
     "PassContext", "Pattern", "PatternConstructor", "PatternTuple", "PatternVar", "PatternWildcard",
     "Prelude", "PrintInstrument", "RefCreate", "RefRead", "RefType", "RefWrite", "Relation",
-    "RelationContext", "Routine", "Rule", "RuleSet", "ScopeBuilder", "Sequential", "Shape",
+    "RelationContext", "Routine", "Rule", "RuleSet", "ScopeBuilder", "Seeks", "Sequential", "Shape",
     "SizeRange", "Span", "SymDim", "TensorType", "TimingInstrument", "Tuple", "TupleGetItem",
     "TupleType", "Type", "TypeCall", "TypeData", "TypeVar", "Var", "VerifyInstrument",
     "VirtualDevice", "apply_rules", "as_dim", "as_shape", "as_text", "assert_structural_equal",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from typing import Any, TypeVar
 from weft.ir.dtype import DType
 from weft.ir.shape import KnownDim, SymDim, at_least
 from weft.ir.size_range import is_symbol
-from weft.support.dataclass import dataclass
+from weft.support.dataclass import dataclass, replace
 from weft.support.errors import AttrsError
 from weft.support.suggestion import did_you_mean
 
@@ -57,20 +58,24 @@ class Attrs:
     """Base of all attribute records; value equality, hashable."""
 
     def __post_init__(self) -> None:
-        for name, hint, meta in _fields_of(type(self)):
+        for name, convert, check in _checks_of(type(self)):
             value = getattr(self, name)
-            converted = _convert(value, hint)
-            if converted is _REFUSED:
-                raise AttrsError(f"attribute {name!r} of {type(self).__name__} has the wrong type",
-                                 expected=meta.get("expected") or _hint_text(hint), got=repr(value),
-                                 help=meta.get("doc") or None)
+            converted = convert(value)
             if converted is not value:
+                if converted is _REFUSED:
+                    raise self._refusal(name, "has the wrong type", value)
                 object.__setattr__(self, name, converted)  # the record is still private
-            check = meta.get("check")
             if check is not None and not check(converted):
-                raise AttrsError(f"attribute {name!r} of {type(self).__name__} is out of range",
-                                 expected=meta.get("expected") or None, got=repr(value),
-                                 help=meta.get("doc") or None)
+                raise self._refusal(name, "is out of range", value)
+
+    def _refusal(self, name: str, what: str, value: Any) -> AttrsError:
+        hint, meta = next((hint, meta) for known, hint, meta in _fields_of(type(self))
+                          if known == name)
+        expected = meta.get("expected") or None
+        if what == "has the wrong type":
+            expected = expected or _hint_text(hint)
+        return AttrsError(f"attribute {name!r} of {type(self).__name__} {what}", expected=expected,
+                          got=repr(value), help=meta.get("doc") or None)
 
     @classmethod
     def make(cls: type[A], values: dict[str, Any]) -> A:
@@ -91,7 +96,7 @@ class Attrs:
         return cls(**values)
 
     def replace(self: A, **changes: Any) -> A:
-        return dataclasses.replace(self, **changes)
+        return replace(self, **changes)
 
     def items(self) -> list[tuple[str, Any]]:
         """Names and values in declaration order."""
@@ -133,52 +138,94 @@ def _hint_text(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
-def _convert(value: Any, hint: Any) -> Any:
-    """``value`` converted to the type ``hint``, or ``_REFUSED``.
+_Converter = Callable[[Any], Any]
+
+
+@functools.cache
+def _checks_of(cls: type[Attrs]) -> Sequence[tuple[str, _Converter, Callable[[Any], bool] | None]]:
+    """The name of each attribute, what converts its values, and its check."""
+    return tuple((name, _converter(hint), meta.get("check"))
+                 for name, hint, meta in _fields_of(cls))
+
+
+@functools.cache
+def _converter(hint: Any) -> _Converter:
+    """A function that converts values to the type ``hint``; it returns ``_REFUSED`` for others.
 
     Lists become tuples, and strings become dtypes, symbols or members of an enumeration.
     """
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
-        options = (_convert(value, option) for option in typing.get_args(hint))
-        return next((option for option in options if option is not _REFUSED), _REFUSED)
+        return _to_one_of(tuple(map(_converter, typing.get_args(hint))))
     if origin is tuple:
-        return _convert_tuple(value, typing.get_args(hint))
-    if hint is Any:
-        return value
-    if hint is type(None):
-        return value if value is None else _REFUSED
+        items = typing.get_args(hint)
+        if len(items) == 2 and items[1] is Ellipsis:
+            return _to_tuple(_converter(items[0]), None)
+        return _to_tuple(None, tuple(map(_converter, items)))
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return hint(value) if isinstance(value, str) and value in list(hint) else _REFUSED
-    if hint is SymDim and isinstance(value, str):
-        return SymDim.symbol(value) if is_symbol(value) else _REFUSED
-    if hint is DType:
-        return DType.of(value) if isinstance(value, (DType, str)) else _REFUSED
-    if hint is bool:
-        return bool(value) if type(value).__name__ in ("bool", "bool_") else _REFUSED
-    if hint is int:
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
+        members = tuple(hint)
+        return lambda value: hint(value) if isinstance(value, str) and value in members \
+            else _REFUSED
+    return _CONVERTERS.get(hint) or (lambda value: value if isinstance(value, hint) else _REFUSED)
+
+
+def _to_one_of(options: tuple[_Converter, ...]) -> _Converter:
+    def convert(value: Any) -> Any:
+        for option in options:
+            converted = option(value)
+            if converted is not _REFUSED:
+                return converted
+        return _REFUSED
+
+    return convert
+
+
+def _to_tuple(each: _Converter | None, fixed: tuple[_Converter, ...] | None) -> _Converter:
+    """To tuples with items of one kind, or with an item of each of several kinds."""
+    def convert(value: Any) -> Any:
+        if isinstance(value, str) or not hasattr(value, "__iter__"):
             return _REFUSED
-        return value.__index__()
-    if hint is float:
-        number = isinstance(value, (int, float)) or hasattr(value, "__float__")
-        return float(value) if number and not isinstance(value, (bool, str)) else _REFUSED
-    return value if isinstance(value, hint) else _REFUSED
+        items = tuple(value)
+        if fixed is not None and len(items) != len(fixed):
+            return _REFUSED
+        converted = tuple(map(each, items)) if each is not None \
+            else tuple([one(item) for one, item in zip(fixed or (), items, strict=True)])
+        if any(item is _REFUSED for item in converted):
+            return _REFUSED
+        same = items is value and all(map(operator.is_, converted, items))
+        return value if same else converted
+
+    return convert
 
 
-def _convert_tuple(value: Any, args: tuple[Any, ...]) -> Any:
-    if isinstance(value, str) or not hasattr(value, "__iter__"):
+def _to_symbol(value: Any) -> Any:
+    if isinstance(value, str):
+        return SymDim.symbol(value) if is_symbol(value) else _REFUSED
+    return value if isinstance(value, SymDim) else _REFUSED
+
+
+def _to_int(value: Any) -> Any:
+    if type(value) is int:
+        return value
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
         return _REFUSED
-    items = tuple(value)
-    if len(args) == 2 and args[1] is Ellipsis:
-        args = (args[0],) * len(items)
-    if len(items) != len(args):
-        return _REFUSED
-    converted = tuple(_convert(item, hint) for item, hint in zip(items, args, strict=True))
-    if any(item is _REFUSED for item in converted):
-        return _REFUSED
-    same = isinstance(value, tuple) and all(a is b for a, b in zip(converted, value, strict=True))
-    return value if same else converted
+    return value.__index__()
+
+
+def _to_float(value: Any) -> Any:
+    number = isinstance(value, (int, float)) or hasattr(value, "__float__")
+    return float(value) if number and not isinstance(value, (bool, str)) else _REFUSED
+
+
+_CONVERTERS: dict[Any, _Converter] = {
+    Any: lambda value: value,
+    type(None): lambda value: value if value is None else _REFUSED,
+    SymDim: _to_symbol,
+    DType: lambda value: DType.of(value) if isinstance(value, (DType, str)) else _REFUSED,
+    bool: lambda value: bool(value) if type(value).__name__ in ("bool", "bool_") else _REFUSED,
+    int: _to_int,
+    float: _to_float,
+}
 
 
 NO_ATTRS = NoAttrs()

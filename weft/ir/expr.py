@@ -6,7 +6,6 @@ makes a changed node without ``checked_type``; inference sets it again, for new 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from numbers import Real
@@ -20,7 +19,7 @@ from weft.ir.shape import as_shape
 from weft.ir.span import Span
 from weft.ir.types import GlobalTypeVar, TensorType, Type, is_complete
 from weft.ir.types import TypeVar as IrTypeVar
-from weft.support.dataclass import dataclass
+from weft.support.dataclass import dataclass, replace
 from weft.support.errors import OptionError
 
 E = TypeVar("E", bound="Expr")
@@ -38,13 +37,13 @@ class Expr:
         if all(getattr(self, name) is value for name, value in changes.items()):
             return self
         changes.setdefault("checked_type", None)
-        return dataclasses.replace(self, **changes)
+        return replace(self, **changes)
 
     def with_type(self: E, type_: Type) -> E:
         """The same node with its type set."""
         if self.checked_type == type_:
             return self
-        return dataclasses.replace(self, checked_type=type_)
+        return replace(self, checked_type=type_)
 
     def __str__(self) -> str:
         return text_of(self)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import field
+from functools import cached_property
 from typing import Any
 
+from weft.ir.contents import Contents
 from weft.ir.expr import Expr, Function, GlobalVar, TypeData, text_of
 from weft.ir.types import TupleType, Type
 from weft.support.dataclass import dataclass
@@ -55,6 +57,11 @@ class IRModule:
     def known_facts(self) -> frozenset[str]:
         """The facts that passes have established about the current functions (``ir.facts``)."""
         return self.facts.names if self.facts.functions is self.functions else frozenset()
+
+    @cached_property
+    def contents(self) -> Contents:
+        """What the functions hold; computed once."""
+        return Contents.of(self.functions.values())
 
     @staticmethod
     def from_expr(expr: Expr) -> IRModule:

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, ClassVar, Protocol, TypeVar, overload
 
+from weft.ir.contents import Seeks
 from weft.ir.expr import Function
 from weft.ir.module import IRModule, KnownFacts
 from weft.ir.typing.infer import infer_type
@@ -124,6 +125,8 @@ class Pass:
     depends: ClassVar[tuple[str, ...]] = ()
     provides: ClassVar[tuple[str, ...]] = ()
     preserves: ClassVar[tuple[str, ...]] = ()
+    # What a program must hold to be changed; ``None`` if any program may be.
+    seeks: ClassVar[Seeks | None] = None
 
     def needs(self, mod: IRModule) -> tuple[str, ...]:  # noqa: ARG002
         """What the pass depends on to transform ``mod``: by default ``depends``."""
@@ -275,6 +278,8 @@ def _with_facts(pass_: Pass, before: IRModule, after: IRModule) -> IRModule:
 
 
 def _transform(pass_: Pass, mod: IRModule, ctx: PassContext) -> IRModule:
+    if pass_.seeks is not None and not pass_.seeks.may_be_in(mod.contents, ctx):
+        return mod
     try:
         after = pass_.run_module(mod, ctx)
     except WeftError as error:

@@ -12,13 +12,13 @@ calls another by ``result = yield other(...)``: depth is bounded by memory, not 
 
 from __future__ import annotations
 
-import dataclasses
 import operator
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from weft.ir import expr
 from weft.ir.op import Op
+from weft.support.dataclass import replace
 from weft.support.errors import InternalError
 
 Enter = Callable[[expr.Expr], bool]
@@ -70,10 +70,13 @@ _CHILDREN: dict[type, Callable[[Any], tuple[expr.Expr, ...]]] = {
     expr.RefWrite: lambda e: (e.ref, e.value),
     expr.Match: _match_children,
 }
+_LEAVES = frozenset(kind for kind, parts in _CHILDREN.items() if parts is _no_children)
 
 
 def children(node: expr.Expr) -> tuple[expr.Expr, ...]:
     """The direct sub-expressions, binders included, in order of evaluation."""
+    if type(node) is expr.Call and type(node.op) is Op:  # most nodes
+        return node.args
     try:
         return _CHILDREN[type(node)](node)
     except KeyError:
@@ -107,25 +110,30 @@ def post_order(root: expr.Expr, *, enter: Enter | None = None) -> Iterator[expr.
 
     If ``enter`` is false for a node, the walk yields it but does not enter its children.
     """
-    done: dict[int, bool] = {}
-    stack = [root]
+    seen: set[int] = set()
+    stack: list[expr.Expr | None] = [root]
+    push, pop = stack.append, stack.pop
     while stack:
-        node = stack[-1]
-        state = done.get(id(node))
-        if state is None:
-            done[id(node)] = False
-            if enter is None or enter(node):
-                height = len(stack)
-                for child in children(node)[::-1]:
-                    if id(child) not in done:
-                        stack.append(child)  # noqa: PERF401 - a comprehension takes longer
-                if len(stack) > height:
-                    continue
-            state = False  # nothing to wait for
-        stack.pop()
-        if not state:
-            done[id(node)] = True
+        node = pop()
+        if node is None:  # below it is a node whose operands are done
+            yield pop()  # type: ignore[misc]
+            continue
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if type(node) in _LEAVES or (enter is not None and not enter(node)):
             yield node
+            continue
+        parts = node.args if type(node) is expr.Call and type(node.op) is Op else children(node)
+        push(node)
+        push(None)
+        height = len(stack)
+        for child in parts[::-1]:
+            if id(child) not in seen:
+                push(child)
+        if len(stack) == height:  # nothing to wait for
+            pop()
+            yield pop()  # type: ignore[misc]
 
 
 def rebuild(node: expr.Expr, parts: Sequence[expr.Expr], **changes: Any) -> expr.Expr:
@@ -134,11 +142,10 @@ def rebuild(node: expr.Expr, parts: Sequence[expr.Expr], **changes: Any) -> expr
     ``changes`` sets further fields (``checked_type``). By default the new node is untyped.
     """
     old = children(node)
-    same = len(old) == len(parts) and all(a is b for a, b in zip(old, parts, strict=True))
-    if not same:
+    if len(old) != len(parts) or not all(map(operator.is_, old, parts)):
         changes = {**_REBUILD[type(node)](node, tuple(parts)), **changes}
         changes.setdefault("checked_type", None)
-    return dataclasses.replace(node, **changes) if changes else node
+    return replace(node, **changes) if changes else node
 
 
 def replace_children(node: expr.Expr, parts: Sequence[expr.Expr]) -> expr.Expr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import reprlib
 import sys
 from collections.abc import Callable, Sequence
@@ -188,3 +189,14 @@ def set_state(self: Any, state: Sequence[Any]) -> None:
 def replaced(self: Any, /, **changes: Any) -> Any:
     """``__replace__``, which ``copy.replace`` calls (Python 3.13)."""
     return dataclasses.replace(self, **changes)
+
+
+@functools.cache
+def copy_function(owner: type) -> Callable[..., Any]:
+    """A function that copies an instance with changed fields; the changes are keyword arguments."""
+    names = [f.name for f in fields_of(owner) if f.init]
+    this = _self_name(fields_of(owner))
+    parameters = ", ".join([this, *(["*"] if names else []), *[f"{n}=__same__" for n in names]])
+    values = ", ".join([f"{n}={this}.{n} if {n} is __same__ else {n}" for n in names])
+    captured = {"__same__": MISSING, "__owner__": owner}
+    return _compiled(owner, "replace", parameters, [f"return __owner__({values})"], captured)

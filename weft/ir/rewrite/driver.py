@@ -12,7 +12,7 @@ from weft.ir.rewrite.rules import NoMatch, Rule, RuleSet
 from weft.ir.structural import assert_structural_equal
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.solver import TypeSolver, UnifyError
-from weft.ir.visitor import Enter, children, post_order, replace_children, rewrite_post_order
+from weft.ir.visitor import Enter, children, replace_children, rewrite_post_order
 from weft.support.dataclass import dataclass
 from weft.support.errors import (
     InternalError,
@@ -22,8 +22,9 @@ from weft.support.errors import (
     WeftError,
 )
 
-_MOST_SWEEPS = 32
-_MOST_STEPS_PER_NODE = 64
+# Results of rules inside each other; each is rewritten before the one around it is done.
+_MOST_STEPS = 256
+_ENTER, _OPERANDS, _RESULT = "enter", "operands", "result"
 _CHANGED = "changed the type of an expression"
 
 
@@ -69,39 +70,56 @@ def apply_rules(expr: Expr, rules: RuleSet, *, stats: RewriteStats | None = None
     rule that changes the type of an expression raises an error. ``enter`` excludes parts of the
     program from the walk. Raises ``PassError`` naming the rules of a cycle.
     """
-    fired: list[str] = []
-    for _ in range(_MOST_SWEEPS):
-        fired = []
-        rewritten = _sweep(expr, rules, stats, enter, fired)
-        if not fired:
-            return expr
-        expr = rewritten
-    raise _cycle(fired)
+    return _Rewriting(rules, stats, enter).rewrite(expr)
 
 
-def _sweep(root: Expr, rules: RuleSet, stats: RewriteStats | None, enter: Enter | None,
-           fired: list[str]) -> Expr:
-    memo: dict[int, Expr] = {}
-    for node in post_order(root, enter=enter):
+class _Rewriting:
+    """One walk in post-order, which enters the result of a rule as soon as it is made."""
+
+    def __init__(self, rules: RuleSet, stats: RewriteStats | None, enter: Enter | None) -> None:
+        self.rules = rules
+        self.stats = stats
+        self.enter = enter
+        # The rewritten form of each node; no rule applies to those that stand for themselves.
+        self.done: dict[Expr, Expr] = {}
+        # The rules whose results are being rewritten, innermost last.
+        self.applied: list[str] = []
+
+    def rewrite(self, root: Expr) -> Expr:
+        done, stack = self.done, [(root, _ENTER)]
+        while stack:
+            node, step = stack.pop()
+            if step is _RESULT:
+                self.applied.pop()
+                before = stack.pop()[0]
+                done[before] = done[node]
+            elif step is _OPERANDS:
+                self._visit(node, stack)
+            elif node not in done:
+                parts = children(node) if self.enter is None or self.enter(node) else ()
+                waiting = [(part, _ENTER) for part in parts if part not in done]
+                if waiting:
+                    stack.append((node, _OPERANDS))
+                    stack += waiting[::-1]
+                else:
+                    self._visit(node, stack)
+        return done[root]
+
+    def _visit(self, node: Expr, stack: list[tuple[Expr, str]]) -> None:
+        """Apply the first rule that matches ``node``, whose operands are done."""
         current = node
-        if enter is None or enter(node):
+        if self.enter is None or self.enter(node):
             # Rules keep types, so the node over its new operands has the type it had.
-            current = replace_children(node, [memo[id(c)] for c in children(node)])
-        memo[id(node)] = _rewrite_node(current, rules, stats, fired)
-    return memo[id(root)]
-
-
-def _rewrite_node(node: Expr, rules: RuleSet, stats: RewriteStats | None, fired: list[str]) -> Expr:
-    steps = 0
-    while True:
-        step = _first_step(node, rules, stats)
+            current = replace_children(node, [self.done[part] for part in children(node)])
+        step = None if current in self.done else _first_step(current, self.rules, self.stats)
         if step is None:
-            return node
-        applied, node = step
-        fired.append(applied.name)
-        steps += 1
-        if steps > _MOST_STEPS_PER_NODE:
-            raise _cycle(fired[-steps:])
+            self.done[node] = self.done.setdefault(current, current)
+            return
+        rule_, result = step
+        self.applied.append(rule_.name)
+        if len(self.applied) > _MOST_STEPS:
+            raise _cycle(self.applied)
+        stack += ((node, _RESULT), (result, _RESULT), (result, _ENTER))
 
 
 def _first_step(node: Expr, rules: RuleSet, stats: RewriteStats | None) -> tuple[Rule, Expr] | None:

@@ -14,6 +14,7 @@ from weft.ir.expr import Call, Expr
 from weft.ir.op import Op
 from weft.ir.rewrite.matcher import matches
 from weft.ir.rewrite.pattern import AltTerm, Term, captured_names, may_start_at, root_ops
+from weft.ir.rewrite.quick_test import Test, quick_test
 from weft.support.dataclass import dataclass
 from weft.support.deprecation import warn_renamed
 from weft.support.errors import OptionError, RegistryError
@@ -122,19 +123,25 @@ class RuleSet:
         for item in rules:
             flat.extend(item.rules if isinstance(item, RuleSet) else (item,))
         self.rules = tuple(flat)
-        self._by_op: dict[str, list[Rule]] = {}
-        self._general = [r for r in flat if root_ops(r.pattern) is None]
-        names = {name for r in flat for name in root_ops(r.pattern) or ()}
-        for name in sorted(names):
-            starts = ((r, root_ops(r.pattern)) for r in flat)
-            self._by_op[name] = [r for r, ops in starts if ops is None or name in ops]
+        self._starting: dict[Op | None, list[tuple[Rule, Test | None]]] = {}
 
     def candidates(self, expr: Expr) -> list[Rule]:
-        """The rules whose root pattern may match ``expr``."""
+        """The rules whose pattern may match ``expr``, as far as a quick test tells."""
         operator = expr.op if isinstance(expr, Call) and isinstance(expr.op, Op) else None
-        rules = self._general if operator is None else (
-            self._by_op.get(operator.name, self._general))
-        return [r for r in rules if may_start_at(r.pattern, operator)]
+        starting = self._starting.get(operator)
+        if starting is None:
+            starting = self._starting[operator] = self._starting_at(operator)
+        return [rule for rule, test in starting if test is None or test(expr)]
+
+    def _starting_at(self, operator: Op | None) -> list[tuple[Rule, Test | None]]:
+        """The rules that may match a call of ``operator``; for ``None`` any other expression."""
+        found = []
+        for rule_ in self.rules:
+            names = root_ops(rule_.pattern)
+            named = names is None or (operator is not None and operator.name in names)
+            if named and may_start_at(rule_.pattern, operator):
+                found.append((rule_, quick_test(rule_.pattern)))
+        return found
 
     def __add__(self, other: RuleSet) -> RuleSet:
         return RuleSet(self, other)

@@ -7,7 +7,6 @@ nodes that the pass replaced.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from weft.ir.expr import Call, Expr, Function, GlobalVar, TypeData, Var
@@ -20,6 +19,7 @@ from weft.ir.typing.kinds import kind_error
 from weft.ir.typing.report import describe, raise_collected, type_error
 from weft.ir.typing.solver import ERROR
 from weft.ir.visitor import children, post_order, rebuild
+from weft.support.dataclass import replace
 from weft.support.errors import TypeInferenceError, WeftError
 
 
@@ -66,7 +66,7 @@ def _settle(
         name: Settled(fn, {c: known[c] for c in (name, *callees[name])}, mod.type_definitions)
         for name, fn in mod.functions.items()
     }
-    return dataclasses.replace(mod, settled=settled)
+    return replace(mod, settled=settled)
 
 
 def _is_settled(name: str, mod: IRModule, known: Mapping[str, Type], group: Sequence[str]) -> bool:
@@ -162,12 +162,12 @@ def _with_type_args(call: Expr, part: Constraints, found: Sequence[Type]) -> Exp
         return call
     if call.checked_type_args == resolved:
         return call
-    return dataclasses.replace(call, checked_type_args=resolved)
+    return replace(call, checked_type_args=resolved)
 
 
 def _typed(node: Expr, type_: Type, memo: Mapping[int, Expr], *, annotate: bool) -> Expr:
     if annotate and isinstance(node, Var):
-        return dataclasses.replace(node, annotation=type_, checked_type=type_)
+        return replace(node, annotation=type_, checked_type=type_)
     old = children(node)
     parts = [memo[id(c)] for c in old]
     if node.checked_type == type_ and all(a is b for a, b in zip(old, parts, strict=True)):

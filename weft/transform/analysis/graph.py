@@ -29,7 +29,7 @@ def is_reshape(expr: ir.Expr) -> bool:
 
 def is_primitive(expr: ir.Expr) -> bool:
     """Whether ``expr`` is a function that becomes one kernel."""
-    return isinstance(expr, ir.Function) and bool(expr.attrs.get("primitive"))
+    return type(expr) is ir.Function and bool(expr.attrs.get("primitive"))
 
 
 def type_of(expr: ir.Expr) -> ir.Type:
@@ -84,7 +84,7 @@ def is_constant(expr: ir.Expr) -> bool:
 
 def enters(expr: ir.Expr) -> bool:
     """Whether a pass over a program visits the inside of ``expr``: not for primitive functions."""
-    return not is_primitive(expr)
+    return type(expr) is not ir.Function or not is_primitive(expr)
 
 
 def rewrite_typed(root: ir.Expr, fn: Callable[[ir.Expr, ir.Expr], ir.Expr]) -> ir.Expr:
@@ -94,15 +94,21 @@ def rewrite_typed(root: ir.Expr, fn: Callable[[ir.Expr, ir.Expr], ir.Expr]) -> i
     original, which is right for rewriting by expressions of equal type. Primitive functions are
     not entered.
     """
-    memo: dict[int, ir.Expr] = {}
+    memo: dict[ir.Expr, ir.Expr] = {}
+    is_changed = False  # until then no node has another operand
     for node in ir.post_order(root, enter=enters):
-        parts = ir.children(node) if enters(node) else ()
-        result = fn(node, ir.replace_children(node, [memo[id(c)] for c in parts]) if parts
-                    else node)
-        if result.checked_type is None and node.checked_type is not None:
-            result = result.with_type(node.checked_type)
-        memo[id(node)] = result
-    return memo[id(root)]
+        rebuilt = node
+        if is_changed and enters(node):
+            parts = ir.children(node)
+            if parts:
+                rebuilt = ir.replace_children(node, [memo[part] for part in parts])
+        result = fn(node, rebuilt)
+        if result is not node:
+            is_changed = True
+            if result.checked_type is None and node.checked_type is not None:
+                result = result.with_type(node.checked_type)
+        memo[node] = result
+    return memo[root]
 
 
 def rewrite_function(fn: ir.Function, step: Callable[[ir.Expr, ir.Expr], ir.Expr]) -> ir.Function:

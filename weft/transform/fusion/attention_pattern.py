@@ -54,6 +54,9 @@ def known_shape(expr: Expr) -> Shape | None:
     return type_.shape
 
 
+MATMULS = ("nn.batch_matmul", "nn.matmul")
+
+
 def find_attention(root: Expr) -> AttentionMatch | None:
     """Match attention whose final matmul is ``root``; ``None`` for any other expression."""
     return _Reader().attention(root) if isinstance(root, Call) and _is_matmul(root) else None
@@ -61,7 +64,7 @@ def find_attention(root: Expr) -> AttentionMatch | None:
 
 def _is_matmul(call: Expr) -> bool:
     """A matmul of floats that does not transpose its left operand."""
-    if op_name(call) not in ("nn.batch_matmul", "nn.matmul") or not isinstance(call, Call):
+    if op_name(call) not in MATMULS or not isinstance(call, Call):
         return False
     attrs: Any = call.attrs
     type_ = known_type(call)

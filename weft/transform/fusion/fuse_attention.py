@@ -42,6 +42,7 @@ class FuseAttention(ir.FunctionPass):
 
     name: ClassVar[str] = "fuse_attention"
     opt_level: ClassVar[int] = 2
+    seeks: ClassVar[ir.Seeks] = ir.Seeks(operators=(*attention_pattern.MATMULS, *OPERATORS))
 
     def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
         return rewrite_function(fn, _Fusion(ir.count_uses(fn)).step)

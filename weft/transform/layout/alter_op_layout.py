@@ -45,6 +45,7 @@ class AlterOpLayout(ir.FunctionPass):
 
     name: ClassVar[str] = "alter_op_layout"
     opt_level: ClassVar[int] = 3
+    seeks: ClassVar[ir.Seeks] = ir.Seeks(table="alter_layout")
 
     def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:
         hooks: Mapping[str, AlterLayoutHook] = ctx.config.get("alter_layout", {})

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir import Expr, Function, FunctionPass, Let, PassContext, Var, post_order, register_pass
+from weft.ir import (
+    Expr,
+    Function,
+    FunctionPass,
+    Let,
+    PassContext,
+    Seeks,
+    Var,
+    post_order,
+    register_pass,
+)
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.effects import ordered_nodes
 from weft.transform.analysis.graph import as_function, enters, over_new_children
@@ -25,6 +35,7 @@ class ToGraphNormalForm(FunctionPass):
 
     name: ClassVar[str] = "to_graph_normal_form"
     opt_level: ClassVar[int] = 0
+    seeks: ClassVar[Seeks] = Seeks(kinds=(Let,))
     provides: ClassVar[tuple[str, ...]] = ("graph_normal_form",)
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002

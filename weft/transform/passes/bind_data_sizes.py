@@ -34,6 +34,7 @@ class BindDataSizes(ir.FunctionPass):
     """
 
     name: ClassVar[str] = "bind_data_sizes"
+    seeks: ClassVar[ir.Seeks] = ir.Seeks(hooks=("bounds",))
 
     def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
         if not any(map(_counts, ir.post_order(fn, enter=enters))):

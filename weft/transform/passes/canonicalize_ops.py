@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from weft.ir import Call, Expr, Function, FunctionPass, Op, PassContext, infer_expr, register_pass
+from weft.ir import (
+    Call,
+    Expr,
+    Function,
+    FunctionPass,
+    Op,
+    PassContext,
+    Seeks,
+    infer_expr,
+    register_pass,
+)
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type, rewrite_function
 
@@ -31,6 +41,7 @@ class CanonicalizeOps(FunctionPass):
 
     name: ClassVar[str] = "canonicalize_ops"
     opt_level: ClassVar[int] = 0
+    seeks: ClassVar[Seeks] = Seeks(hooks=("canonical_form", "decomposition"))
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         return rewrite_function(fn, _canonicalize)

@@ -35,6 +35,7 @@ class CombineMatmulSums(ir.FunctionPass):
 
     name: ClassVar[str] = "combine_matmul_sums"
     opt_level: ClassVar[int] = 2
+    seeks: ClassVar[ir.Seeks] = ir.Seeks(operators=("nn.dense",))
     min_terms: int = 3
 
     def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002

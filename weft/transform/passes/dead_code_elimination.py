@@ -25,6 +25,7 @@ class DeadCodeElimination(ir.FunctionPass):
 
     name: ClassVar[str] = "dead_code_elimination"
     opt_level: ClassVar[int] = 1
+    seeks: ClassVar[ir.Seeks] = ir.Seeks(kinds=(ir.Let,))
 
     def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
         effects = effectful_nodes(ir.post_order(fn))

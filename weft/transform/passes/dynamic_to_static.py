@@ -36,6 +36,8 @@ class DynamicToStatic(ir.FunctionPass):
 
     name: ClassVar[str] = "dynamic_to_static"
     opt_level: ClassVar[int] = 2
+    seeks: ClassVar[ir.Seeks] = ir.Seeks(
+        hooks=("static_form",), operator=lambda op: op.traits.reads_shape_only, unknown_sizes=True)
 
     def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
         memo: dict[ir.Expr, ir.Expr] = {}

@@ -13,6 +13,7 @@ from weft.ir import (
     Function,
     FunctionPass,
     PassContext,
+    Seeks,
     count_uses,
     register_pass,
 )
@@ -145,6 +146,9 @@ def _fits_within(scale: Constant, other: Constant) -> bool:
     return np.broadcast_shapes(*shapes) in shapes
 
 
+_SCALINGS = Seeks(operators=("multiply", "divide"))
+
+
 @register_pass
 @dataclass(frozen=True)
 class ForwardFoldScaleAxis(FunctionPass):
@@ -167,6 +171,7 @@ class ForwardFoldScaleAxis(FunctionPass):
 
     name: ClassVar[str] = "forward_fold_scale_axis"
     opt_level: ClassVar[int] = 3
+    seeks: ClassVar[Seeks] = _SCALINGS
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         return fold_scales(fn, forward=True, backward=False)
@@ -195,6 +200,7 @@ class BackwardFoldScaleAxis(FunctionPass):
 
     name: ClassVar[str] = "backward_fold_scale_axis"
     opt_level: ClassVar[int] = 3
+    seeks: ClassVar[Seeks] = _SCALINGS
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         return fold_scales(fn, forward=False, backward=True)
@@ -221,6 +227,7 @@ class FoldScaleAxis(FunctionPass):
 
     name: ClassVar[str] = "fold_scale_axis"
     opt_level: ClassVar[int] = 3
+    seeks: ClassVar[Seeks] = _SCALINGS
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         return fold_scales(fn, forward=True, backward=True)

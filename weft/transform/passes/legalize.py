@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeAlias
 
-from weft.ir import Call, Expr, Function, FunctionPass, Op, PassContext, Type, register_pass
+from weft.ir import Call, Expr, Function, FunctionPass, Op, PassContext, Seeks, Type, register_pass
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import rewrite_function, type_of
 
@@ -31,6 +31,7 @@ class Legalize(FunctionPass):
 
     name: ClassVar[str] = "legalize"
     opt_level: ClassVar[int] = 3
+    seeks: ClassVar[Seeks] = Seeks(table="legalize")
 
     def run(self, fn: Function, ctx: PassContext) -> Function:
         hooks: Mapping[str, LegalizeHook] = ctx.config.get("legalize", {})

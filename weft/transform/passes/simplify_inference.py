@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from weft.ir import Call, Expr, Function, Op, Tuple, TupleGetItem
+from weft.ir.contents import Seeks
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import rewrite_function
@@ -29,6 +30,7 @@ class SimplifyInference(FunctionPass):
 
     name: ClassVar[str] = "simplify_inference"
     opt_level: ClassVar[int] = 0
+    seeks: ClassVar[Seeks] = Seeks(kinds=(TupleGetItem,), hooks=("inference_form",))
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         return rewrite_function(fn, _simplify)

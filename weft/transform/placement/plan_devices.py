@@ -45,12 +45,12 @@ class PlanDevices(ir.Pass):
     """
 
     name: ClassVar[str] = "plan_devices"
+    seeks: ClassVar[ir.Seeks] = ir.Seeks(operators=(on_device.name, device_copy.name),
+                                         hooks=(DEVICE_KINDS,))
     devices: tuple[str, ...] = ()
     soft: bool = False
 
     def run_module(self, mod: ir.IRModule, ctx: ir.PassContext) -> ir.IRModule:  # noqa: ARG002
-        if not _is_annotated(mod):
-            return mod
         found = constraints_of(mod, soft=self.soft)
         log = apply_heuristics(found)
         available = AvailableDevices(self.devices, soft=self.soft)
@@ -60,16 +60,6 @@ class PlanDevices(ir.Pass):
         return result
 
 
-
-
-def _is_annotated(mod: ir.IRModule) -> bool:
-    """Whether the module says anything about devices."""
-    for function in mod.functions.values():
-        for node in ir.post_order(function):
-            if isinstance(node, ir.Call) and isinstance(node.op, ir.Op) and (
-                    node.op is on_device or node.op is device_copy or node.op.hook(DEVICE_KINDS)):
-                return True
-    return False
 
 
 def _pin_rest(found: Constraints, available: AvailableDevices) -> list[str]:

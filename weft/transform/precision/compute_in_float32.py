@@ -45,6 +45,7 @@ class ComputeInFloat32(ir.FunctionPass):
 
     name: ClassVar[str] = "compute_in_float32"
     opt_level: ClassVar[int] = 0
+    seeks: ClassVar[ir.Seeks] = ir.Seeks(dtype=lambda dtype: dtype.is_narrow_float)
 
     def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
         new: dict[ir.Expr, ir.Expr] = {}

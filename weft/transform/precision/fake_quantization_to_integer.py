@@ -18,6 +18,7 @@ import numpy as np
 from weft import op
 from weft.codegen.backend import cost_model_of
 from weft.ir import Call, Constant, Expr, Function, Op, Tuple, TupleGetItem, const, infer_expr
+from weft.ir.contents import Seeks
 from weft.ir.dtype import DType
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.visitor import post_order
@@ -67,6 +68,7 @@ class FakeQuantizationToInteger(FunctionPass):
 
     name: ClassVar[str] = "fake_quantization_to_integer"
     opt_level: ClassVar[int] = 3
+    seeks: ClassVar[Seeks] = Seeks(operators=("qnn.quantize", "qnn.dequantize"))
     closing: bool = True
 
     def run(self, fn: Function, ctx: PassContext) -> Function:

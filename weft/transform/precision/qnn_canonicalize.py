@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.ir import Call, Expr, Function, FunctionPass, PassContext, register_pass
+from weft.ir import Call, Expr, Function, FunctionPass, PassContext, Seeks, register_pass
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import op_name, rewrite_function
 from weft.transform.passes.canonicalize_ops import decomposed
@@ -26,6 +26,7 @@ class QnnCanonicalize(FunctionPass):
 
     name: ClassVar[str] = "qnn_canonicalize"
     opt_level: ClassVar[int] = 0
+    seeks: ClassVar[Seeks] = Seeks(operator=lambda op: op.name.startswith("qnn."))
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         return rewrite_function(fn, _canonicalize)

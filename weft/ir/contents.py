@@ -1,0 +1,96 @@
+"""What a program holds, so that passes leave at once where there is nothing for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+from weft.ir.dtype import DType
+from weft.ir.expr import Call, Expr
+from weft.ir.op import Op
+from weft.ir.shape import ANY
+from weft.ir.types import TensorType, Type, component_types
+from weft.ir.visitor import post_order
+from weft.support.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from weft.ir.passes import PassContext
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The kinds of nodes, the operators that are called, the dtypes of the typed nodes, and whether
+    only run time determines the sizes of one.
+    """
+
+    kinds: frozenset[type[Expr]]
+    operators: frozenset[Op]
+    dtypes: frozenset[DType]
+    has_unknown_sizes: bool
+
+    @staticmethod
+    def of(roots: Iterable[Expr]) -> Contents:
+        """The contents of expressions, the inside of all functions included."""
+        kinds: set[type[Expr]] = set()
+        operators: set[Op] = set()
+        types: dict[int, Type | None] = {}
+        for root in roots:
+            for node in post_order(root):
+                kind = type(node)
+                kinds.add(kind)
+                types[id(node.checked_type)] = node.checked_type
+                if kind is Call and type(node.op) is Op:  # type: ignore[attr-defined]
+                    operators.add(node.op)  # type: ignore[attr-defined]
+        tensors = _tensors_in(types.values())
+        dtypes = {id(tensor.dtype): tensor.dtype for tensor in tensors}
+        return Contents(frozenset(kinds), frozenset(operators), frozenset(dtypes.values()),
+                        any(ANY in tensor.shape for tensor in tensors))
+
+
+def _tensors_in(types: Iterable[Type | None]) -> list[TensorType]:
+    found = []
+    pending = [type_ for type_ in types if type_ is not None]
+    seen: set[int] = set()
+    while pending:
+        current = pending.pop()
+        if isinstance(current, TensorType):
+            found.append(current)
+        elif id(current) not in seen:
+            seen.add(id(current))
+            pending.extend(component_types(current))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Seeks:
+    """What a pass looks for: it changes only programs that hold one of these.
+
+    ``kinds`` are kinds of nodes, ``operators`` names, ``hooks`` names of hooks that an operator
+    may have, and ``table`` the name of a table in the context's ``config``, keyed by operator.
+    ``operator`` and ``dtype`` accept operators and the dtypes of tensors; ``unknown_sizes`` stands
+    for sizes that only run time determines.
+    """
+
+    kinds: tuple[type[Expr], ...] = ()
+    operators: Collection[str] = ()
+    hooks: tuple[str, ...] = ()
+    table: str = ""
+    operator: Callable[[Op], bool] | None = None
+    dtype: Callable[[DType], bool] | None = None
+    unknown_sizes: bool = False
+
+    def may_be_in(self, contents: Contents, ctx: PassContext) -> bool:
+        """Whether a program with these contents holds what the pass looks for."""
+        if not contents.kinds.isdisjoint(self.kinds):
+            return True
+        if self.unknown_sizes and contents.has_unknown_sizes:
+            return True
+        if self.dtype is not None and any(map(self.dtype, contents.dtypes)):
+            return True
+        table: Any = ctx.config.get(self.table, ()) if self.table else ()
+        return any(self._accepts(operator, table) for operator in contents.operators)
+
+    def _accepts(self, operator: Op, table: Collection[str]) -> bool:
+        return (operator.name in self.operators or operator.name in table
+                or (self.operator is not None and self.operator(operator))
+                or any(operator.hooks.get(name) is not None for name in self.hooks))
