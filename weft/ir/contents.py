@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from weft.ir.dtype import DType
@@ -17,16 +18,13 @@ if TYPE_CHECKING:
     from weft.ir.passes import PassContext
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Contents:
-    """The kinds of nodes, the operators that are called, the dtypes of the typed nodes, and whether
-    only run time determines the sizes of one.
-    """
+    """The kinds of nodes, the operators that are called, and the types of the typed nodes."""
 
-    kinds: frozenset[type[Expr]]
-    operators: frozenset[Op]
-    dtypes: frozenset[DType]
-    has_unknown_sizes: bool
+    kinds: Collection[type[Expr]]
+    operators: Collection[Op]
+    types: Collection[Type]
 
     @staticmethod
     def of(roots: Iterable[Expr]) -> Contents:
@@ -41,24 +39,30 @@ class Contents:
                 types[id(node.checked_type)] = node.checked_type
                 if kind is Call and type(node.op) is Op:  # type: ignore[attr-defined]
                     operators.add(node.op)  # type: ignore[attr-defined]
-        tensors = _tensors_in(types.values())
-        dtypes = {id(tensor.dtype): tensor.dtype for tensor in tensors}
-        return Contents(frozenset(kinds), frozenset(operators), frozenset(dtypes.values()),
-                        any(ANY in tensor.shape for tensor in tensors))
+        return Contents(kinds, operators, [type_ for type_ in types.values() if type_ is not None])
 
+    @cached_property
+    def dtypes(self) -> Collection[DType]:
+        """The dtypes of all tensors."""
+        return list({id(tensor.dtype): tensor.dtype for tensor in self._tensors}.values())
 
-def _tensors_in(types: Iterable[Type | None]) -> list[TensorType]:
-    found = []
-    pending = [type_ for type_ in types if type_ is not None]
-    seen: set[int] = set()
-    while pending:
-        current = pending.pop()
-        if isinstance(current, TensorType):
-            found.append(current)
-        elif id(current) not in seen:
-            seen.add(id(current))
-            pending.extend(component_types(current))
-    return found
+    @cached_property
+    def has_unknown_sizes(self) -> bool:
+        """Whether only run time determines a size of a tensor."""
+        return any(ANY in tensor.shape for tensor in self._tensors)
+
+    @cached_property
+    def _tensors(self) -> list[TensorType]:
+        found, seen = [], set[int]()
+        pending = list(self.types)
+        while pending:
+            current = pending.pop()
+            if isinstance(current, TensorType):
+                found.append(current)
+            elif id(current) not in seen:
+                seen.add(id(current))
+                pending.extend(component_types(current))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ class Seeks:
 
     def may_be_in(self, contents: Contents, ctx: PassContext) -> bool:
         """Whether a program with these contents holds what the pass looks for."""
-        if not contents.kinds.isdisjoint(self.kinds):
+        if any(kind in contents.kinds for kind in self.kinds):
             return True
         if self.unknown_sizes and contents.has_unknown_sizes:
             return True

@@ -93,7 +93,7 @@ class DType:
         if isinstance(value, str):
             return DType.parse(value)
         try:
-            return DType.parse(np.dtype(value).name)
+            return _of_numpy(np.dtype(value))
         except TypeError:
             raise OptionError("not a dtype", got=repr(value),
                               expected='a name such as "float32", or a NumPy dtype') from None
@@ -158,3 +158,8 @@ int32 = DType("int", 32)
 int64 = DType("int", 64)
 bool_ = DType("bool", 1)
 handle = DType("handle", 64)
+
+
+@cache
+def _of_numpy(dtype: np.dtype) -> DType:
+    return DType.parse(dtype.name)  # NumPy makes the name anew each time, slowly

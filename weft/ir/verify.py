@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from weft.ir import expr
 from weft.ir.module import IRModule
@@ -25,18 +25,37 @@ def verify_module(mod: IRModule, *, typed: bool = True, after: str | None = None
     for name, fn in mod.functions.items():
         if not isinstance(fn, expr.Function):
             raise WellFormedError(f"@{name} is not a function", got=type(fn).__name__)
-        rules = _Rules(mod.functions, mod.type_definitions, name, typed, after)
-        for node in post_order(fn):
-            rules.check(node)
-        _Scopes(rules).walk(fn)
+        _verify(fn, _Rules(mod.functions, mod.type_definitions, name, typed, after))
 
 
 def verify_expr(root: expr.Expr, *, typed: bool = False) -> None:
     """The same checks for a single expression, which may have free variables."""
-    rules = _Rules(None, None, None, typed, None)
+    _verify(root, _Rules(None, None, None, typed, None))
+
+
+def _verify(root: expr.Expr, rules: _Rules) -> None:
+    kinds: set[type[expr.Expr]] = set()
+    functions: list[expr.Function] = []
     for node in post_order(root):
         rules.check(node)
-    _Scopes(rules).walk(root)
+        kinds.add(type(node))
+        if type(node) is expr.Function:
+            functions.append(node)
+    if not isinstance(root, expr.Function) or not kinds <= _PLAIN or not _are_closed(functions):
+        _Scopes(rules).walk(root)
+
+
+def _are_closed(functions: Sequence[expr.Function]) -> bool:
+    """Whether each function uses only its own parameters, and no two bind the same one."""
+    params = [id(param) for fn in functions for param in fn.params]
+    if len(set(params)) < len(params):
+        return False
+    for fn in functions:
+        own = set(map(id, fn.params))
+        inside = post_order(fn.body, enter=lambda node: type(node) is not expr.Function)
+        if any(type(node) is expr.Var and id(node) not in own for node in inside):
+            return False
+    return True
 
 
 class _Rules:
@@ -55,6 +74,8 @@ class _Rules:
         if self.typed and node.checked_type is None and not isinstance(node, (expr.Constructor,
                                                                               Op)):
             self.fail(node, f"{describe(node)} is untyped")
+        if type(node) in _FREE:
+            return
         if isinstance(node, expr.Call) and isinstance(node.op, Op):
             self._check_op_call(node, node.op)
         elif isinstance(node, expr.Call):
@@ -92,6 +113,10 @@ class _Rules:
         )
 
 
+# Kinds of nodes without a rule of their own, and those that bind no variable but parameters and
+# touch no reference.
+_FREE = frozenset((expr.Var, expr.Constant, expr.Tuple, expr.Function))
+_PLAIN = _FREE | {expr.Call, expr.TupleGetItem, expr.If, expr.GlobalVar, expr.Constructor}
 _EFFECTS = (expr.RefCreate, expr.RefRead, expr.RefWrite)
 _ENTER, _OPEN, _EXIT = 0, 1, 2
 # The innermost scope that a node needs, as (depth, number of the scope).

@@ -75,7 +75,7 @@ def layout_attr(ctx: RelationContext, name: str) -> Layout:
 
 def to_layout(ctx: RelationContext, src: Layout, dst: Layout, shape: Shape, *, arg: int) -> Shape:
     """``shape`` in another layout; fails if a block does not divide its axis."""
-    if sorted(src.primal_axes) != sorted(dst.primal_axes):
+    if src.primal_axes != dst.primal_axes and sorted(src.primal_axes) != sorted(dst.primal_axes):
         ctx.fail(f"cannot convert layout {src} to {dst}", arg=arg,
                  expected="two layouts of the same axes", got=f"{src} and {dst}")
     if len(shape) != src.ndim:
@@ -83,6 +83,8 @@ def to_layout(ctx: RelationContext, src: Layout, dst: Layout, shape: Shape, *, a
                  expected=f"rank {src.ndim}", got=f"rank {len(shape)}")
     _check_blocks(ctx, src, shape, arg)
     converted = convert_shape(src, dst, shape, mul=dim_mul, div=dim_floordiv)
+    if dst.is_primal:
+        return converted
     whole = convert_shape(src, dst.primal, shape, mul=dim_mul, div=dim_floordiv)
     for position, axis in enumerate(dst.primal.axes):
         factor = dst.factor_of(axis.letter)

@@ -10,6 +10,7 @@ import functools
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -37,18 +38,31 @@ class LayoutAxis:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """An ordered tuple of axes; value equality. Make one with ``Layout.parse(name)``."""
+    """An ordered tuple of axes; value equality. Make one with ``Layout.parse(name)``.
+
+    Type relations and passes ask for the properties all the time, so each is computed once:
+    ``primal_axes`` are the primal letters in order (``NCHW`` of ``NCHW16c``).
+    """
 
     axes: tuple[LayoutAxis, ...]
+    name: str = field(init=False, compare=False, repr=False)
+    primal_axes: str = field(init=False, compare=False, repr=False)
+    is_primal: bool = field(init=False, compare=False, repr=False)
+    _position: Mapping[str, int] = field(init=False, compare=False, repr=False)
+    _block_position: Mapping[str, int] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        primal = {a.letter: i for i, a in enumerate(self.axes) if a.factor is None}
+        blocks = {a.letter: i for i, a in enumerate(self.axes) if a.factor is not None}
+        derived = {"name": "".join(map(str, self.axes)), "primal_axes": "".join(primal),
+                   "is_primal": not blocks, "_position": primal, "_block_position": blocks}
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     @staticmethod
     def parse(name: str | Layout) -> Layout:
         """The layout of that name; raises ``AttrsError`` for a malformed one."""
         return name if isinstance(name, Layout) else _parse(name)
-
-    @property
-    def name(self) -> str:
-        return "".join(map(str, self.axes))
 
     def __str__(self) -> str:
         return self.name
@@ -58,40 +72,28 @@ class Layout:
         return len(self.axes)
 
     @property
-    def primal_axes(self) -> str:
-        """The primal letters in order: ``NCHW`` of ``NCHW16c``."""
-        return "".join(a.letter for a in self.axes if a.is_primal)
-
-    @property
     def primal(self) -> Layout:
         """The same layout without blocks."""
-        return Layout(tuple(a for a in self.axes if a.is_primal))
-
-    @property
-    def is_primal(self) -> bool:
-        return all(a.is_primal for a in self.axes)
+        return self if self.is_primal else _parse(self.primal_axes)
 
     def index_of(self, letter: str) -> int:
         """The position of a primal axis; raises ``AttrsError`` for a letter not in the layout."""
-        for i, axis in enumerate(self.axes):
-            if axis.is_primal and axis.letter == letter:
-                return i
+        found = self._position.get(letter)
+        if found is not None:
+            return found
         raise AttrsError(f"axis {letter!r} is not in layout {self}")
 
     def block_index_of(self, letter: str) -> int | None:
         """The position of the block of ``letter``, ``None`` if it is not split."""
-        for i, axis in enumerate(self.axes):
-            if not axis.is_primal and axis.letter == letter:
-                return i
-        return None
+        return self._block_position.get(letter)
 
     def factor_of(self, letter: str) -> int:
         """The block size of ``letter``; 1 if it is not split."""
-        position = self.block_index_of(letter)
+        position = self._block_position.get(letter)
         return 1 if position is None else self.axes[position].factor or 1
 
     def has(self, letter: str) -> bool:
-        return any(a.is_primal and a.letter == letter for a in self.axes)
+        return letter in self._position
 
     def indices(self, primal: Mapping[str, Any]) -> tuple[Any, ...]:
         """Indices into a tensor of this layout from one index per primal letter."""
@@ -218,6 +220,8 @@ def convert_shape(
 
 def _factors(layout: Layout) -> dict[str, int]:
     """The block sizes of the axes that are split."""
+    if layout.is_primal:
+        return {}
     return {axis.letter: axis.factor for axis in layout.axes if axis.factor is not None}
 
 

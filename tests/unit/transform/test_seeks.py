@@ -39,7 +39,7 @@ class CountLets(Pass):
     seeks: ClassVar[Seeks] = Seeks(kinds=(Let,))
     runs: ClassVar[list[IRModule]] = []
 
-    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002
+    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         self.runs.append(mod)
         return mod
 

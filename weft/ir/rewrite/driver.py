@@ -84,6 +84,7 @@ class _Rewriting:
         self.done: dict[Expr, Expr] = {}
         # The rules whose results are being rewritten, innermost last.
         self.applied: list[str] = []
+        self.applied_any = False
 
     def rewrite(self, root: Expr) -> Expr:
         done, stack = self.done, [(root, _ENTER)]
@@ -96,8 +97,7 @@ class _Rewriting:
             elif step is _OPERANDS:
                 self._visit(node, stack)
             elif node not in done:
-                parts = children(node) if self.enter is None or self.enter(node) else ()
-                waiting = [(part, _ENTER) for part in parts if part not in done]
+                waiting = [(part, _ENTER) for part in self._parts(node) if part not in done]
                 if waiting:
                     stack.append((node, _OPERANDS))
                     stack += waiting[::-1]
@@ -105,17 +105,21 @@ class _Rewriting:
                     self._visit(node, stack)
         return done[root]
 
+    def _parts(self, node: Expr) -> tuple[Expr, ...]:
+        return children(node) if self.enter is None or self.enter(node) else ()
+
     def _visit(self, node: Expr, stack: list[tuple[Expr, str]]) -> None:
         """Apply the first rule that matches ``node``, whose operands are done."""
-        current = node
-        if self.enter is None or self.enter(node):
+        current, parts = node, self._parts(node)
+        if parts and self.applied_any:
             # Rules keep types, so the node over its new operands has the type it had.
-            current = replace_children(node, [self.done[part] for part in children(node)])
+            current = replace_children(node, [self.done[part] for part in parts])
         step = None if current in self.done else _first_step(current, self.rules, self.stats)
         if step is None:
             self.done[node] = self.done.setdefault(current, current)
             return
         rule_, result = step
+        self.applied_any = True
         self.applied.append(rule_.name)
         if len(self.applied) > _MOST_STEPS:
             raise _cycle(self.applied)

@@ -83,6 +83,15 @@ class Constraints(NodeRules):
         if leaf is not None:
             leaf(self, node)
             return
+        if type(node) is expr.Call and type(node.op) is Op:  # most nodes
+            waiting = [(arg, _ENTER) for arg in node.args if id(arg) not in self.types]
+            if not waiting:
+                self._exit(node)
+                return
+            if all(type(arg) is not Op for arg, _ in waiting):
+                stack.append((node, _EXIT))
+                stack += waiting[::-1]
+                return
         stack.append((node, _EXIT))
         if isinstance(node, expr.Let):
             if isinstance(node.value, expr.Function) and node.var.annotation is None:
@@ -131,7 +140,7 @@ class Constraints(NodeRules):
 
     def _exit(self, node: expr.Expr) -> None:
         known = node.checked_type
-        if known is not None and all(id(c) in self.clean for c in children(node)):
+        if known is not None and self.clean.issuperset(map(id, children(node))):
             self.clean.add(id(node))
             self._set(node, known)
         else:

@@ -33,7 +33,9 @@ def infer_type(mod: IRModule) -> IRModule:
     known: dict[str, Type] = {name: _declared(fn) for name, fn in mod.functions.items()}
     typed: dict[str, Function] = {}
     errors: list[WeftError] = [*_definition_errors(mod.type_definitions)]
-    callees = {name: _callees(name, mod) for name in mod.functions}
+    # A function alone is in order; the walk that infers its types finds the calls of itself.
+    is_alone = len(mod.functions) == 1
+    callees = {name: [] if is_alone else _callees(name, mod) for name in mod.functions}
     for group in _call_order(callees):
         if all(_is_settled(name, mod, known, group) for name in group):
             known.update((name, mod.settled[name].globals[name]) for name in group)
@@ -46,6 +48,8 @@ def infer_type(mod: IRModule) -> IRModule:
             rebuilt = _finish(part)
         except RecursionError:
             raise _too_deep() from None
+        if is_alone and any(type(node) is GlobalVar and node.name in known for node in part.order):
+            callees[group[0]] = list(group)
         errors.extend(part.errors)
         errors.extend(error for name in group for error in _range_errors(mod.functions[name], name))
         for name in group:

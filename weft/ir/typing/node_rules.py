@@ -15,6 +15,7 @@ from weft.ir.types import (
     TensorType,
     TupleType,
     Type,
+    has_any,
     is_complete,
 )
 from weft.ir.typing import report
@@ -27,6 +28,17 @@ from weft.support.errors import WeftError
 _UNIT = TupleType(())
 _CONDITION = TensorType((), bool_)
 _REF_HELP = "ref(x) makes a reference that holds values of the type of x"
+# The result types of calls of operators on operands without unknown sizes: a program has few
+# different ones, and every pass that replaces a call asks for its type again.
+_RESULTS: dict[tuple[Op, Any, tuple[Type, ...]], Type] = {}
+_MOST_RESULTS = 8192
+
+
+def _is_fixed(type_: Type) -> bool:
+    """Whether a type is a tensor without unknown sizes, or a tuple of such."""
+    if isinstance(type_, TensorType):
+        return not has_any(type_.shape)
+    return isinstance(type_, TupleType) and type_.complete and all(map(_is_fixed, type_.fields))
 
 
 class NodeRules:
@@ -71,13 +83,22 @@ class NodeRules:
                        expected=", ".join(op.inputs), got=report.counted(len(args), "argument"),
                        help=report.signature_help(op))
             return ERROR
-        out = IncompleteType()
+        key = op, call.attrs, tuple(map(self.solver.shallow, args))
+        known = _RESULTS.get(key)
+        if known is not None:
+            return known
+        out, failures = IncompleteType(), len(self.errors)
         context = CallContext(self.solver, call, args, out, self.function)
         relation = Deferred(lambda: context.attempt(self.errors.append), (*args, out))
         self.solver.add(relation)
         if not relation.done:
             self._contexts.append((relation, context))
-        return self.solver.shallow(out)
+        result = self.solver.shallow(out)
+        if relation.done and len(self.errors) == failures and all(map(_is_fixed, (*key[2], result))):
+            if len(_RESULTS) >= _MOST_RESULTS:
+                _RESULTS.clear()
+            _RESULTS[key] = result
+        return result
 
     def _function_call(self, call: expr.Call, callee: FuncType, args: tuple[Type, ...]) -> Type:
         if call.type_args and len(call.type_args) != len(callee.type_params):

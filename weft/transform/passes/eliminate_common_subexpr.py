@@ -61,7 +61,7 @@ class EliminateCommonSubexpr(ir.FunctionPass):
             return "tuple", *map(id, node.fields)
         if isinstance(node, ir.Constant) and node.data.nbytes <= MAX_COMPARED_BYTES:
             # Bytes tell 0.0 from -0.0, and find equal NaNs.
-            return "constant", node.data.dtype.name, node.data.shape, node.data.tobytes()
+            return "constant", node.data.dtype, node.data.shape, node.data.tobytes()
         return None
 
 

@@ -29,6 +29,8 @@ class RemoveUnusedFunctions(Pass):
         if missing:
             raise PassError(f"unknown function @{missing[0]}",
                             expected=", ".join(f"@{n}" for n in mod.functions))
+        if all(name in self.entries for name in mod.functions):
+            return mod
         reached: set[str] = set()
         pending = list(self.entries)
         while pending:

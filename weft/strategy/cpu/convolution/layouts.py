@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from weft.ir import Call, Type
@@ -10,7 +11,6 @@ from weft.strategy.cpu.convolution.decide import conv_offers
 from weft.strategy.cpu.convolution.plan import ConvPlan
 from weft.strategy.cpu.convolution.problem import ConvProblem
 from weft.strategy.decision import Candidate
-from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
 from weft.target import CpuTarget
 from weft.transform.layout.layout_choice import LayoutChoice
@@ -32,11 +32,15 @@ def conv_layouts(
         return None
     if not (problem.is_unblocked or problem.is_channels_last):
         return None
-    choices = [_choice(problem, attrs_of(call, ConvAttrs), offer)
-               for offer in conv_offers(problem, target).candidates
-               if not (offer.plan.upcasts or offer.plan.winograd_tile)
-               and offer.plan.algorithm is not ConvAlgorithm.GENERIC]
-    return choices or None
+    return _choices(problem, target) or None
+
+
+@functools.lru_cache(maxsize=1024)
+def _choices(problem: ConvProblem, target: CpuTarget) -> Sequence[LayoutChoice]:
+    return [_choice(problem, problem.attrs, offer)
+            for offer in conv_offers(problem, target).candidates
+            if not (offer.plan.upcasts or offer.plan.winograd_tile)
+            and offer.plan.algorithm is not ConvAlgorithm.GENERIC]
 
 
 def _choice(problem: ConvProblem, attrs: ConvAttrs, offer: Candidate[ConvPlan]) -> LayoutChoice:
