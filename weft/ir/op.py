@@ -11,7 +11,8 @@ import dataclasses
 import enum
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, TypeAlias
 
@@ -315,10 +316,12 @@ class Op(Expr):
         """
         self._add_hook("device_kinds", frozenset(kinds))
 
-    def spec(self, reference: Callable[..., Any], *cases: Case) -> None:
+    def spec(self, reference: Callable[..., Any], *cases: Case | Callable[[], Iterable[Case]]
+             ) -> None:
         """Register the NumPy meaning ``reference(*arrays, **attrs)`` and the generic test cases.
 
-        The reference also folds constants at compile time.
+        The reference also folds constants at compile time. A function among the cases makes some
+        when they are first asked for: a compilation has no use for their arrays.
         """
         self._add_hook("reference", reference)
         self._add_hook("cases", cases)
@@ -329,7 +332,11 @@ class Op(Expr):
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        return self.hook("cases") or ()
+        listed = self.hook("cases") or ()
+        if any(map(callable, listed)):
+            listed = self.hooks["cases"] = tuple(itertools.chain.from_iterable(
+                item() if callable(item) else (item,) for item in listed))
+        return listed
 
     def __reduce__(self) -> tuple[Any, ...]:
         return get_op, (self.name,)

@@ -94,7 +94,8 @@ class NodeRules:
         if not relation.done:
             self._contexts.append((relation, context))
         result = self.solver.shallow(out)
-        if relation.done and len(self.errors) == failures and all(map(_is_fixed, (*key[2], result))):
+        succeeded = relation.done and len(self.errors) == failures
+        if succeeded and all(map(_is_fixed, (*key[2], result))):
             if len(_RESULTS) >= _MOST_RESULTS:
                 _RESULTS.clear()
             _RESULTS[key] = result

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from weft import op, te
 from weft.ir import Attrs, Call, DType, Expr, TensorType, attr, float32, infer_expr
-from weft.ir.op import OpPattern, define_op, op_case
+from weft.ir.op import Case, OpPattern, define_op, op_case
 from weft.ir.shape import Dim
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, tensor_type, typed_zeros
@@ -125,13 +127,23 @@ def random_blocks(form: BlockFormat, *shape: int, seed: int = 0, deviation: floa
     return data.reshape(*shape[:-1], -1)
 
 
-_BLOCKS = {name: random_blocks(form, 5, 2) for name, form in FORMATS.items()}
-block_quantized_dense.spec(
-    _dense_reference,
-    *(op_case((3, 2 * form.elements), _BLOCKS[name], format=name, dtypes=("float32", "uint8"),
-              atol=1e-3) for name, form in FORMATS.items()),
-    op_case((2, 1, 64), _BLOCKS["q4_0"], format="q4_0", dtypes=("float32", "uint8"), atol=1e-4),
-    op_case((64,), _BLOCKS["q8_0"], dtypes=("float32", "uint8"), atol=1e-4))
-block_dequantize.spec(
-    _dequantize_reference,
-    *(op_case(_BLOCKS[name], format=name, dtypes=("uint8",)) for name in FORMATS))
+def _example(name: str) -> np.ndarray:
+    return random_blocks(FORMATS[name], 5, 2)
+
+
+def _dense_cases() -> Iterator[Case]:
+    for name, form in FORMATS.items():
+        yield op_case((3, 2 * form.elements), _example(name), format=name,
+                      dtypes=("float32", "uint8"), atol=1e-3)
+    yield op_case((2, 1, 64), _example("q4_0"), format="q4_0", dtypes=("float32", "uint8"),
+                  atol=1e-4)
+    yield op_case((64,), _example("q8_0"), dtypes=("float32", "uint8"), atol=1e-4)
+
+
+def _dequantize_cases() -> Iterator[Case]:
+    for name in FORMATS:
+        yield op_case(_example(name), format=name, dtypes=("uint8",))
+
+
+block_quantized_dense.spec(_dense_reference, _dense_cases)
+block_dequantize.spec(_dequantize_reference, _dequantize_cases)

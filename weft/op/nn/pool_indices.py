@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -261,7 +261,8 @@ def _is_tap(call: Call, indices: Expr) -> Expr:
     return found
 
 
-def _define_grad(axes: int, attrs_type: type[PoolAttrs], cases: Sequence[Case]) -> Op:
+def _define_grad(axes: int, attrs_type: type[PoolAttrs], cases: Callable[[], Sequence[Case]]
+                 ) -> Op:
     def run(grad: te.Tensor, indices: te.Tensor, attrs: Any) -> te.Tensor:
         return topi.max_pool_indices_grad(grad, indices, attrs.window, attrs.size)
 
@@ -272,7 +273,7 @@ def _define_grad(axes: int, attrs_type: type[PoolAttrs], cases: Sequence[Case]) 
                    inputs=("grad", "indices"), relation=_grad_relation,
                    pattern=OpPattern.OPAQUE, level=2, traits=linear())(run)
     made.spec(lambda grad, indices, **values: _grad_reference(grad, indices, attrs_type(**values)),
-            *cases)
+            cases)
     made.gradient(_grad_gradient)
     return made
 
@@ -318,9 +319,9 @@ def _grad_case(size: tuple[int, ...], window: dict[str, Any], attrs_type: type[P
     return op_case(indices.shape, indices, size=size, **window)
 
 
-max_pool1d_indices_grad = _define_grad(1, MaxPool1DIndicesGradAttrs, (
+max_pool1d_indices_grad = _define_grad(1, MaxPool1DIndicesGradAttrs, lambda: (
     _grad_case((8,), _1D, MaxPool1DAttrs),))
-max_pool2d_indices_grad = _define_grad(2, MaxPool2DIndicesGradAttrs, tuple(
+max_pool2d_indices_grad = _define_grad(2, MaxPool2DIndicesGradAttrs, lambda: tuple(
     _grad_case((7, 6), window, MaxPool2DAttrs) for window in _2D))
-max_pool3d_indices_grad = _define_grad(3, MaxPool3DIndicesGradAttrs, (
+max_pool3d_indices_grad = _define_grad(3, MaxPool3DIndicesGradAttrs, lambda: (
     _grad_case((4, 3, 5), _3D, MaxPool3DAttrs),))
