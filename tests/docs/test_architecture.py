@@ -71,7 +71,7 @@ def test_path_exists(path: str):
 @pytest.mark.parametrize("word", words())
 def test_word_is_in_the_code(word: str):
     if LAYOUT.fullmatch(word):
-        assert Layout(word).name == word
+        assert Layout.parse(word).name == word
     else:
         assert word in known_words() or set(word.split(".")) <= known_words()
 
