@@ -6,6 +6,7 @@ import importlib
 import os
 import pickle
 import pkgutil
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -100,25 +101,28 @@ def _opened(where: str, entries: artifact.LoadedEntries) -> Any:
 
 
 def load(path: Any, *, map_constants: bool = True, threads: int | None = None,
-         map_location: Any = None, entry: str | None = None) -> Any:
+         map_location: Any = None, entry: str | None = None,
+         trusted_keys: Sequence[object] | None = None) -> Any:
     """The module that an artifact holds, or the objects that ``save`` has written.
 
     For an artifact with code that fits this CPU no compiler is imported;
-    ``weft.runtime.artifact.load`` says what the options mean. Of objects, only containers, numbers
+    ``weft.runtime.artifact.load`` says what the options mean; ``trusted_keys`` are those of
+    artifacts, for which a file of objects is refused. Of objects, only containers, numbers
     and tensors are loaded: a file cannot run code. Tensors come back to the device where they were;
     ``map_location`` is another one for all, or a dictionary from devices to others.
     """
-    if hasattr(path, "read"):
+    if hasattr(path, "read") and trusted_keys is None:
         return _objects(path, map_location)
     try:
         with Path(path).open("rb") as file:
-            if file.read(len(_MAGIC)) == _MAGIC:
+            if trusted_keys is None and file.read(len(_MAGIC)) == _MAGIC:
                 file.seek(0)
                 return _objects(file, map_location)
     except (OSError, TypeError):
         pass  # the error of a missing artifact says more
     return artifact.load(
         path, map_constants=map_constants, threads=threads, entry=entry, rebuilder=CompilerHere(),
+        trusted_keys=trusted_keys,
         openers={kind: partial(_opened, where) for kind, where in _OPENERS.items()})
 
 

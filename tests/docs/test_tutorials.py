@@ -26,6 +26,8 @@ def test_tutorial_prints_what_it_shows(page: str, tmp_path: Path) -> None:
     """After a change of a message, ``python -m tests.docs.tutorials`` writes the new ones."""
     if "te.python_extern" in PAGES[page]:
         pytest.importorskip("numba")
+    if "weft[sign]" in PAGES[page]:
+        pytest.importorskip("cryptography")
     if '["cc"' in PAGES[page] and not (shutil.which("cc") and shutil.which("c++")):
         pytest.skip("there is no C compiler")
     blocks = read_blocks(PAGES[page])

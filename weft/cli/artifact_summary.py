@@ -14,9 +14,10 @@ from weft.cli.common import print_table
 from weft.runtime.artifact_contents import HEAD, EntryPoint
 from weft.runtime.artifact_file import ArtifactFile
 from weft.runtime.artifact_loader import check_loader, errors_named
+from weft.runtime.artifact_signatures import is_right, signatures_of
 from weft.runtime.launchers import check_machine
 from weft.runtime.manifest import Manifest
-from weft.support.errors import ArtifactError
+from weft.support.errors import ArtifactError, MissingToolError
 
 _BASIC = frozenset(["bool", "float16", "float32", "float64", "complex64", "complex128"])
 
@@ -38,12 +39,22 @@ def print_artifact(path: Path) -> None:
             click.echo(f"a {contents.kind}: {facts}")
         for name, entry in contents.entries.items():
             _print_entry(file, name, entry)
+        _print_signatures(file)
         rows = [(name, size) for name, (_, size) in sorted(file.extents.items())]
         print_table("\nmembers", ("name", "bytes"), rows)
         for name in contents.checksums:
             if name != HEAD:
                 file.read(name)
     click.echo("all checksums are right")
+
+
+def _print_signatures(file: ArtifactFile) -> None:
+    for key, signature in signatures_of(file).items():
+        try:
+            found = "right" if is_right(file, key, signature) else "not one of this file"
+        except MissingToolError as error:
+            found = f"not checked: {error.help}"
+        click.echo(f"signed by {key}: {found}")
 
 
 def _print_entry(file: ArtifactFile, name: str, entry: EntryPoint) -> None:

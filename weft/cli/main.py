@@ -39,6 +39,8 @@ _VERBS = {
     "compile": _Verb("compile", "Compile MODEL into an artifact that runs without a compiler."),
     "export": _Verb("export", "Write MODEL in a format of others: ONNX or StableHLO."),
     "loader": _Verb("loader", "Write the sources that load artifacts in programs without Python."),
+    "keys": _Verb("signing", "Make a pair of keys to sign artifacts with."),
+    "sign": _Verb("signing", "Sign the artifact FILE; signatures of other keys are kept."),
     "run": _Verb("run", "Run MODEL once: an artifact, or a model that is compiled first."),
     "bench": _Verb("run", "Time MODEL: the best, median and worst of many runs."),
     "profile": _Verb("run", "Time each kernel of MODEL."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from weft.compiler.program.code import ModelCode
 from weft.compiler.program.constants import SharedBlock
 from weft.compiler.vm.specialize import with_met_kernels
 from weft.export import ExportedEntry, NativeProgram, PortableText, export_c, write_artifact
+from weft.export.signing import signer
 from weft.ir.json.format import save_json
 from weft.runtime.artifact_contents import CONSTANTS, PORTABLE_CONSTANTS
 from weft.runtime.artifact_trial import check_in_child, trial_of
@@ -45,16 +46,17 @@ class ExportOptions:
     levels: tuple[str, ...] = ()
     portable: bool = True
     check: bool = True
+    sign: Callable[[str], Mapping[str, bytes]] | None = None
 
     @staticmethod
-    def make(levels: Sequence[str] | None = None, *, portable: bool = True, check: bool = True
-             ) -> ExportOptions:
-        """Checked options; ``OptionError`` for levels that are no names of CPUs."""
+    def make(levels: Sequence[str] | None = None, *, portable: bool = True, check: bool = True,
+             sign: object = None) -> ExportOptions:
+        """Checked options; ``OptionError`` for levels that are no names of CPUs, and no keys."""
         if isinstance(levels, str) or not all(isinstance(one, str) for one in levels or ()):
             raise OptionError("levels cannot be used", got=repr(levels),
                               expected='names of CPUs: ["v2", "v3", "v4"]')
         named = tuple(dict.fromkeys(_LEVELS.get(one, one) for one in levels or ()))
-        return ExportOptions(named, portable, check)
+        return ExportOptions(named, portable, check, None if sign is None else signer(sign))
 
 
 class Origin(Protocol):
@@ -106,7 +108,7 @@ def export_modules(path: str | os.PathLike[str], modules: Mapping[str, ModuleWit
         trials = {name: trial_of(one.module, one.states) for name, one in modules.items()}
         check = partial(check_in_child, trials=trials)
     write_artifact(path, entries, _buffers(writer.native), _buffers(writer.portable), kind=kind,
-                   facts=facts, check=check)
+                   facts=facts, check=check, sign=options.sign)
 
 
 def export_as_c(code: ModelCode, options: CompileOptions, path: str | os.PathLike[str], *,
@@ -277,6 +279,9 @@ def export_file(whole: Executable, path: str | os.PathLike[str], format: str,
     if format == "weft":
         export_modules(Path(path), {"main": ModuleWithState(whole, states)}, options)
         return
+    if options.sign is not None:
+        raise OptionError("files of weft.load are signed", got=f"format={format!r}",
+                          expected='format="weft"')
     if options.levels:
         raise OptionError("levels are for artifacts of weft.load", got=", ".join(options.levels),
                           help='compile for an older CPU: target="llvm -mcpu=x86-64-v2"')

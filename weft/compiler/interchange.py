@@ -56,6 +56,7 @@ def export_entries(
     levels: Sequence[str] | None = None,
     portable: bool = True,
     check: bool = True,
+    sign: object = None,
     kind: str = "",
     facts: Mapping[str, Any] | None = None,
 ) -> None:
@@ -74,8 +75,8 @@ def export_entries(
         raise OptionError("no modules are given", expected='modules by name: {"encode": encoder}')
     parts = {name: ModuleWithState(*one.exported()) if hasattr(one, "exported")
              else ModuleWithState(one) for name, one in modules.items()}
-    export_modules(path, parts, ExportOptions.make(levels, portable=portable, check=check),
-                   kind=kind, facts=facts)
+    export_modules(path, parts, ExportOptions.make(levels, portable=portable, check=check,
+                                                   sign=sign), kind=kind, facts=facts)
 
 
 def export_stablehlo(

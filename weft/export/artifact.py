@@ -23,6 +23,7 @@ from weft.runtime.artifact_contents import (
     member,
 )
 from weft.runtime.artifact_format import Chunks, digest_of, write_archive
+from weft.runtime.artifact_signatures import SIGNATURES, signatures_text
 from weft.runtime.manifest import Manifest
 from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError
@@ -61,10 +62,12 @@ class ExportedEntry:
 def write_artifact(path: str | os.PathLike[str], entries: Mapping[str, ExportedEntry],
                    constants: Chunks, portable_constants: Chunks = (), *, kind: str = "",
                    facts: Mapping[str, Any] | None = None,
-                   check: Callable[[Path], None] | None = None) -> None:
+                   check: Callable[[Path], None] | None = None,
+                   sign: Callable[[str], Mapping[str, bytes]] | None = None) -> None:
     """Write entry points and their weights into one file.
 
-    ``check`` is called with the complete file before it gets its name. The file is replaced
+    ``check`` is called with the complete file before it gets its name. ``sign`` gives signatures
+    of the checksum of its head. The file is replaced
     atomically; equal modules give equal bytes. Raises ``ArtifactError`` if the file cannot be
     written, and what ``check`` raises.
     """
@@ -74,7 +77,11 @@ def write_artifact(path: str | os.PathLike[str], entries: Mapping[str, ExportedE
         members[PORTABLE_CONSTANTS] = portable_constants
     checksums = {name: digest_of(chunks) for name, chunks in members.items() if name != HEAD}
     head = Contents(points, weft.__version__, kind, facts or {}, checksums)
-    members[HEAD] = (head.to_json().encode(),)
+    text = head.to_json()
+    members[HEAD] = (text.encode(),)
+    if sign is not None:
+        own = Contents.from_json(text.encode()).checksums[HEAD]
+        members[SIGNATURES] = (signatures_text(sign(own)),)
     try:
         with replacing(Path(path), check) as file:
             write_archive(file, members)

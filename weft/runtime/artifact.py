@@ -71,7 +71,8 @@ Opener: TypeAlias = Callable[[LoadedEntries], Any]
 
 def load(path: str | os.PathLike[str], *, map_constants: bool = True, threads: int | None = None,
          entry: str | None = None, rebuilder: Rebuilder | None = None,
-         openers: Mapping[str, Opener] | None = None) -> Any:
+         openers: Mapping[str, Opener] | None = None,
+         trusted_keys: Sequence[object] | None = None) -> Any:
     """The module that an artifact holds; no compiler is imported for code that fits this CPU.
 
     A file with several entry points gives a mapping from their names to modules, and with ``entry``
@@ -82,11 +83,13 @@ def load(path: str | os.PathLike[str], *, map_constants: bool = True, threads: i
     (as ``export`` does), do not write into it while a module is in use. With
     ``map_constants=False`` they are copied into large pages of this process, which saves a few
     percent of a call that reads many MB of them. ``threads`` is the number of threads of the
-    module's calls; it replaces the number that the artifact was exported with.
+    module's calls; it replaces the number that the artifact was exported with. With
+    ``trusted_keys`` the file must have been signed by one of these public keys: texts or paths of
+    files as ``weft keys`` writes them, or key objects of ``cryptography``.
 
     Raises ``ArtifactError`` for a file that is missing, damaged, not an artifact, of another
-    format version, or for another machine or kind of target, and ``OptionError`` for ``threads``
-    other than 1 to 4096.
+    format version, or for another machine or kind of target, ``SignatureError`` for one that no
+    trusted key has signed, and ``OptionError`` for ``threads`` other than 1 to 4096.
     """
     checked_count(threads)
     report_unknown_variables()
@@ -96,6 +99,10 @@ def load(path: str | os.PathLike[str], *, map_constants: bool = True, threads: i
         raise ArtifactError("not the path of an artifact", got=repr(path)) from None
     with errors_named(path):
         loader = Loader.of(file, threads, rebuilder, map_constants=map_constants)
+        if trusted_keys is not None:
+            from weft.runtime.artifact_signatures import check_signed
+
+            check_signed(loader.file, trusted_keys)
         contents = loader.contents
         entries = LoadedEntries(list(contents.entries), contents.facts, loader.entry_point)
         if entry is not None:

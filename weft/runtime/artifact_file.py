@@ -58,6 +58,10 @@ class ArtifactFile:
         start, size = self.extents[name]
         return memoryview(self._data)[start:start + size]
 
+    def unchecked(self, name: str) -> memoryview:
+        """A member without a checksum of its own: the head, the signatures."""
+        return self._raw(name)
+
     def read(self, name: str) -> memoryview:
         """A member; ``ArtifactError`` if its checksum, verified at the first use, differs."""
         data = self._raw(name)

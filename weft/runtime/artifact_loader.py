@@ -62,9 +62,9 @@ def errors_named(path: object) -> Iterator[None]:
         where = error.where
         if where is not None and where.startswith(str(path)):
             raise
-        raise ArtifactError(error.what, where=f"{path}: {where}" if where else path,
-                            expected=error.expected, got=error.got, notes=error.notes,
-                            help=error.help) from None
+        raise type(error)(error.what, where=f"{path}: {where}" if where else path,
+                          expected=error.expected, got=error.got, notes=error.notes,
+                          help=error.help) from None
 
 
 class Loader:
@@ -83,6 +83,11 @@ class Loader:
            map_constants: bool = True) -> Loader:
         """The loader of a file; ``ArtifactError`` for one that is no artifact."""
         return Loader(ArtifactFile(path), threads, rebuilder, map_constants=map_constants)
+
+    @property
+    def file(self) -> ArtifactFile:
+        """The file that modules are made from."""
+        return self._file
 
     @property
     def contents(self) -> Contents:

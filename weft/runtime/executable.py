@@ -364,8 +364,8 @@ class Executable:
 
     @renamed_arguments(kind="format")
     def export(self, path: str | os.PathLike[str], *, format: str = "weft",
-               levels: Sequence[str] | None = None, portable: bool = True, check: bool = True
-               ) -> None:
+               levels: Sequence[str] | None = None, portable: bool = True, check: bool = True,
+               sign: object = None) -> None:
         """Write the model as an artifact that runs without a compiler.
 
         ``format="weft"`` writes one file for ``weft.load`` (docs/artifacts.md). ``levels`` are the
@@ -374,7 +374,9 @@ class Executable:
         ``portable`` it also holds the typed program and its weights, from which a machine with a
         compiler makes native code where none fits. With ``check`` a child process runs the file and
         compares with this module before the file gets its name. A model that is compiled for each
-        set of input shapes is exported with the shapes that it was called with.
+        set of input shapes is exported with the shapes that it was called with. ``sign`` is the
+        path of a private key (``weft keys``), or a key object of ``cryptography``; ``weft.load``
+        with ``trusted_keys`` takes no files without the signature of one of them.
 
         ``format="c"`` makes the folder ``path`` with an object, a header, a ``main.c`` and a
         ``CMakeLists.txt``, for programs without Python; the name of the folder is the prefix of the
@@ -385,7 +387,7 @@ class Executable:
         and ``ArtifactError`` for a model without a program, and for a file that fails the check.
         """
         self._compilation("the objects that an export links").export(
-            self, path, format, levels=levels, portable=portable, check=check)
+            self, path, format, levels=levels, portable=portable, check=check, sign=sign)
 
     def _compilation(self, what: str) -> Recompiler:
         if self.recompiler is None:

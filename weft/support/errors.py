@@ -250,6 +250,12 @@ class ArtifactError(WeftError):
     code = "E0800"
 
 
+class SignatureError(ArtifactError):
+    """An artifact that no trusted key has signed."""
+
+    code = "E0801"
+
+
 class LinkerError(WeftError):
     """The linker was not found, or failed."""
 
