@@ -59,7 +59,8 @@ def run_page(text: str, folder: Path) -> list[str]:
     _install(text, folder)
     names = [b.file.removesuffix(".py") for b in blocks if b.file.endswith(".py")
              and "/" not in b.file]
-    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
+    paths = [str(folder), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths),
                    "WEFT_CACHE_DIR": str(folder / ".cache")}
     done = subprocess.run([sys.executable, "-c", _DRIVER, *names], cwd=folder, env=environment,
                           capture_output=True, text=True, check=False, timeout=300)

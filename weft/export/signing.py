@@ -28,9 +28,9 @@ def make_keys(path: str | os.PathLike[str]) -> str:
 
     Returns the public key. Raises ``OptionError`` if one of the files is there.
     """
+    private = ed25519().Ed25519PrivateKey.generate()  # raises if the package is missing
     from cryptography.hazmat.primitives import serialization as form
 
-    private = ed25519().Ed25519PrivateKey.generate()
     secret, public = Path(f"{os.fspath(path)}.key"), Path(f"{os.fspath(path)}.pub")
     for file in (secret, public):
         if file.exists():
@@ -38,7 +38,7 @@ def make_keys(path: str | os.PathLike[str]) -> str:
     text = private.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
     made = key_text(private.public_key().public_bytes_raw())
     try:
-        with open(secret, "xb", opener=_for_the_owner) as file:  # noqa: PTH123 - takes an opener
+        with open(secret, "xb", opener=_for_the_owner) as file:
             file.write(text)
         public.write_text(f"{made}\n", encoding="ascii")
     except OSError as error:

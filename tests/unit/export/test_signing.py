@@ -145,3 +145,5 @@ def test_what_is_no_key(signed: Path, module: weft.Executable, folder: Path, key
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
     with pytest.raises(MissingToolError, match="need the cryptography package"):
         artifact.load(signed, trusted_keys=[key])
+    with pytest.raises(MissingToolError, match="need the cryptography package"):
+        make_keys(tmp_path / "third")
