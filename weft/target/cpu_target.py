@@ -19,9 +19,11 @@ from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 from weft.support.plugins import library_version
 from weft.support.suggestion import did_you_mean
+from weft.target.architectures import Platform, arch_of, platform_of
 from weft.target.cpus import named_cpus, named_features, with_implied, without
 from weft.target.host_machine import host_machine
 from weft.target.machine_tables import (
+    describes,
     machine_names,
     machine_of,
     machine_of_cpu,
@@ -33,11 +35,6 @@ from weft.target.topology import useful_l3
 # The cores of a machine that is only named. Code for it may run in a small virtual machine, which
 # counts on the shares of its own cores of L3.
 USUAL_CORES = 2
-# Supported architectures: 64-bit, little-endian, with ELF objects.
-ARCHITECTURES = ("aarch64", "riscv64", "x86_64")
-# Operating systems, as triples name them, whose object format is not ELF.
-_OTHER_OBJECTS = ("aix", "cygwin", "darwin", "driverkit", "emscripten", "ios", "macos", "macosx",
-                  "mingw32", "tvos", "uefi", "wasi", "watchos", "win32", "windows", "xros")
 
 
 @register_target_kind
@@ -109,7 +106,17 @@ class CpuTarget(Target):
 
     @property
     def arch(self) -> str:
-        return self.triple.partition("-")[0]
+        return arch_of(self.triple)
+
+    @property
+    def platform(self) -> Platform:
+        """The machine and the system of the triple."""
+        return platform_of(self.triple)
+
+    @property
+    def pointer_bits(self) -> int:
+        """The size of an address."""
+        return self.platform.pointer_bits
 
     def has(self, feature: str) -> bool:
         """Whether code may use an instruction set, given by LLVM's name."""
@@ -118,12 +125,14 @@ class CpuTarget(Target):
     @property
     def has_fma(self) -> bool:
         """Whether the CPU has fused multiply-add instructions."""
-        return self.has("fma") or self.arch == "aarch64"
+        if self.arch in ("aarch64", "riscv64"):
+            return self.arch == "aarch64" or self.has("d")
+        return self.has("fma") or self.has("vfp4")
 
     @property
     def converts_half(self) -> bool:
         """Whether the CPU has instructions that convert between float16 and float32."""
-        return self.has("f16c") or self.arch == "aarch64"
+        return self.has("f16c") or self.arch == "aarch64" or self.has("zvfhmin")
 
     @property
     def vector_bits(self) -> int:
@@ -137,7 +146,7 @@ class CpuTarget(Target):
         """The number of vector registers."""
         if self.arch == "x86_64":
             return 32 if self.has("avx512f") else 16
-        return 32
+        return 16 if self.arch in ("arm", "wasm32") else 32
 
     def lanes(self, dtype: DType | str) -> int:
         """Elements of ``dtype`` in one vector register."""
@@ -177,26 +186,8 @@ def _name_by_llvm(arch: str, model: str, features: frozenset[str]) -> str:
 
 
 def default_triple() -> str:
-    """The triple of this machine: Linux, since weft emits ELF objects only."""
+    """The triple of this machine: Linux, since weft runs code there only."""
     return f"{host_cpu.machine()}-unknown-linux-gnu"
-
-
-def check_triple(triple: str) -> None:
-    """Raise ``TargetError`` for a triple without code generation."""
-    arch, *rest = triple.split("-")
-    if arch not in ARCHITECTURES:
-        raise TargetError(f"the triple {triple!r} names an unsupported architecture", got=arch,
-                          expected=", ".join(ARCHITECTURES),
-                          help=f"this machine is {default_triple()}")
-    for word in rest:
-        system = word.rstrip("0123456789.")
-        if word in _OTHER_OBJECTS or system in _OTHER_OBJECTS:
-            raise TargetError(f"the triple {triple!r} names an unsupported operating system",
-                              got=word, expected="a system with ELF objects, such as linux-gnu",
-                              help=f"this machine is {default_triple()}")
-        if word.endswith(("x32", "ilp32")):
-            raise TargetError(f"the triple {triple!r} names a 32-bit environment", got=word,
-                              expected="64-bit pointers")
 
 
 def _option(word: str, text: str) -> tuple[str, str]:
@@ -227,15 +218,14 @@ def _machine(text: str, arch: str) -> str:
     if "=" in text:
         return str(machine_of(text))
     table = machine_table(text)
-    if table.arch != arch:
+    if not describes(table, arch):
         raise TargetError(f"the machine {text!r} has another architecture", got=table.arch,
                           expected=", ".join(machine_names(arch)))
     return text
 
 
 def _base(triple: str, cpu: str) -> CpuTarget:
-    check_triple(triple)
-    arch = triple.partition("-")[0]
+    arch = platform_of(triple).arch
     if cpu == "native":
         host = CpuTarget.host()
         if arch == host.arch:

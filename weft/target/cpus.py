@@ -39,9 +39,35 @@ AARCH64_CPU_FEATURES: dict[str, tuple[str, ...]] = {
     "neoverse-v1": (*_ARM_SERVER, "bf16", "i8mm", "sve"),
     "neoverse-v2": (*_ARM_SERVER, "bf16", "i8mm", "sve", "sve2"),
 }
-_CPUS = {"x86_64": CPU_FEATURES, "aarch64": AARCH64_CPU_FEATURES}
+# What LLVM calls thumb2, dsp and mclass follows from triples and names of CPUs.
+_ARMV7 = ("fp64", "hwdiv", "hwdiv-arm", "neon", "vfp4", "vfp4d16sp")
+ARM_CPU_FEATURES: dict[str, tuple[str, ...]] = {
+    "cortex-a7": _ARMV7,
+    "cortex-a15": _ARMV7,
+    "cortex-a9": ("fp64", "neon"),
+    "cortex-m3": ("hwdiv",),
+    "cortex-m4": ("hwdiv", "vfp4d16sp"),
+    "cortex-m7": ("fp64", "hwdiv", "vfp4d16sp"),
+    "cortex-m33": ("hwdiv", "vfp4d16sp"),
+}
+_RV64GC = ("a", "c", "d", "f", "m")
+RISCV_CPU_FEATURES: dict[str, tuple[str, ...]] = {
+    "sifive-u74": (*_RV64GC, "zba", "zbb"),
+    "sifive-p670": (*_RV64GC, "v", "zba", "zbb"),
+    "spacemit-x60": (*_RV64GC, "v", "zba", "zbb", "zfhmin", "zvfhmin"),
+}
+# The versions of the standard: the first one, and the third without garbage collection, threads.
+_WASM_TWO = ("bulk-memory", "bulk-memory-opt", "nontrapping-fptoint", "sign-ext")
+WASM_CPU_FEATURES: dict[str, tuple[str, ...]] = {
+    "mvp": (),
+    "lime1": _WASM_TWO,
+    "simd": (*_WASM_TWO, "simd128"),
+}
+_CPUS = {"x86_64": CPU_FEATURES, "aarch64": AARCH64_CPU_FEATURES, "arm": ARM_CPU_FEATURES,
+         "riscv64": RISCV_CPU_FEATURES, "wasm32": WASM_CPU_FEATURES}
 # The features of "generic", which every architecture has.
-_GENERIC = {"x86_64": (), "aarch64": ("neon",), "riscv64": ("a", "c", "d", "f", "m")}
+_GENERIC = {"x86_64": (), "aarch64": ("neon",), "riscv64": _RV64GC, "arm": (),
+            "wasm32": _WASM_TWO}
 # The shipped machine (``weft.target.machine_tables``) of a CPU.
 MACHINES_OF_CPUS: dict[tuple[str, str], str] = {
     ("x86_64", "znver1"): "zen1", ("x86_64", "znver2"): "zen2", ("x86_64", "znver3"): "zen3",
@@ -84,7 +110,8 @@ IMPLIED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_ON_AVX512F, ("avx512f",)),
     **dict.fromkeys(_ON_AVX512BW, ("avx512bw",)),
     "avx512fp16": ("avx512bw", "avx512dq", "avx512vl"),
-    "sve2": ("sve",), "d": ("f",),
+    "sve2": ("sve",), "d": ("f",), "v": ("d",), "zfhmin": ("f",), "zvfhmin": ("v", "zfhmin"),
+    "vfp4": ("vfp4d16sp",), "relaxed-simd": ("simd128",),
 }  # fmt: skip
 
 

@@ -73,7 +73,14 @@ def knows_cpu(cpu: str, arch: str) -> bool:
 
 
 _NEAREST = {("x86_64", 256): "skylake", ("x86_64", 512): "icelake-server"}
-_ANY = {"x86_64": "x86-64", "aarch64": "aarch64", "riscv64": "riscv64"}
+# WebAssembly runs on anything; most browsers run on x86-64.
+_ANY = {"x86_64": "x86-64", "aarch64": "aarch64", "riscv64": "riscv64", "arm": "aarch64",
+        "wasm32": "x86-64"}
+
+
+def describes(table: MachineTable, arch: str) -> bool:
+    """Whether a shipped machine serves an architecture: it is of it, or the nearest one."""
+    return arch == table.arch or _ANY.get(arch) == table.name
 
 
 @functools.cache

@@ -13,8 +13,9 @@ from weft.codegen.llvm.target_machine import new_target_machine
 from weft.runtime.devices.cpu.host import machine
 from weft.support.errors import TargetError
 from weft.target import CpuTarget, Target
+from weft.target.architectures import arch_of
 from weft.target.cpus import CPU_FEATURES, named_cpus, with_implied, without
-from weft.target.machine_tables import machine_table
+from weft.target.machine_tables import describes, machine_table
 
 ZEN = "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=znver4"
 
@@ -96,8 +97,9 @@ def test_cache_sizes() -> None:
     ("llvm -mtriple=sparc-unknown-linux-gnu -mcpu=generic", "unsupported architecture"),
     ("llvm -mtriple=i686-unknown-linux-gnu -mcpu=generic", "unsupported architecture"),
     ("llvm -mtriple= -mcpu=generic", "unsupported architecture"),
-    ("llvm -mtriple=aarch64-apple-darwin23.1 -mcpu=generic", "unsupported operating system"),
-    ("llvm -mtriple=x86_64-pc-windows-msvc -mcpu=haswell", "unsupported operating system"),
+    ("llvm -mtriple=aarch64-apple-ios17.1 -mcpu=generic", "unsupported operating system"),
+    ("llvm -mtriple=x86_64-pc-cygwin -mcpu=haswell", "unsupported operating system"),
+    ("llvm -mtriple=riscv64-pc-windows-msvc -mcpu=generic", "unsupported operating system"),
     ("llvm -mtriple=x86_64-unknown-linux-gnux32 -mcpu=haswell", "32-bit environment"),
 ])  # fmt: skip
 def test_refused(text: str, message: str) -> None:
@@ -105,7 +107,10 @@ def test_refused(text: str, message: str) -> None:
         CpuTarget.of(text)
 
 
-WORDS = ("x86_64", "aarch64", "riscv64", "sparc", "wasm32", "nonsense", "", "unknown", "pc",
+BEGINNINGS = {"elf": b"\x7fELF", "coff": (b"\x64\x86", b"\x64\xaa"),
+              "macho": b"\xcf\xfa\xed\xfe", "wasm": b"\0asm"}
+WORDS = ("thumbv7em", "armv7a", "macosx", "gnueabihf",
+         "x86_64", "aarch64", "riscv64", "sparc", "wasm32", "nonsense", "", "unknown", "pc",
          "apple", "linux", "none", "darwin", "windows", "wasi", "gnu", "musl", "gnux32",
          "elf", "ILP32")
 
@@ -113,7 +118,7 @@ WORDS = ("x86_64", "aarch64", "riscv64", "sparc", "wasm32", "nonsense", "", "unk
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), st.sampled_from(
     ["generic", "haswell", "native"]))
 @settings(deadline=None)
-def test_any_triple_is_refused_or_gives_elf_code(words: list[str], cpu: str) -> None:
+def test_any_triple_is_refused_or_gives_code(words: list[str], cpu: str) -> None:
     """What is accepted goes all the way to an object; what is refused is a ``TargetError``."""
     try:
         target = CpuTarget.of(f"llvm -mtriple={'-'.join(words)} -mcpu={cpu}")
@@ -121,7 +126,7 @@ def test_any_triple_is_refused_or_gives_elf_code(words: list[str], cpu: str) -> 
         assert error.expected or error.help  # noqa: PT017 - most draws are refused
         return
     machine_code = new_target_machine(target).emit_object(assembled(target))
-    assert machine_code.startswith(b"\x7fELF\x02\x01")
+    assert machine_code.startswith(BEGINNINGS[target.platform.object_format])
 
 
 def test_code_for_a_newer_cpu_uses_no_instructions_that_targets_do_not_list() -> None:
@@ -179,13 +184,15 @@ def test_generic_risc_v_is_what_linux_requires() -> None:
     assert b"__muldf3" not in code
 
 
-@pytest.mark.parametrize("arch", ["x86_64", "aarch64", "riscv64"])
+@pytest.mark.parametrize("arch", ["x86_64", "aarch64", "riscv64", "armv7", "wasm32"])
 def test_llvm_knows_every_named_cpu(arch: str) -> None:
-    for cpu in named_cpus(arch):
-        target = CpuTarget.of(f"llvm -mtriple={arch}-unknown-linux-gnu -mcpu={cpu}")
-        assert new_target_machine(target).emit_object(assembled(target)).startswith(b"\x7fELF")
+    system = "unknown" if arch == "wasm32" else "linux-gnu"
+    for cpu in named_cpus(arch_of(f"{arch}-")):
+        target = CpuTarget.of(f"llvm -mtriple={arch}-unknown-{system} -mcpu={cpu}")
+        code = new_target_machine(target).emit_object(assembled(target))
+        assert code.startswith(BEGINNINGS[target.platform.object_format])
         assert CpuTarget.of(str(target)) == target
-        assert machine_table(target.machine).arch == arch
+        assert describes(machine_table(target.machine), target.arch)
 
 
 def test_a_target_has_the_caches_of_its_machine() -> None:

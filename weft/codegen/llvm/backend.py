@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from weft.codegen.backend import Backend, TextStage, register_backend
 from weft.codegen.launch import LaunchProgram
+from weft.codegen.objects import wasm
+from weft.codegen.objects.symbols import object_symbols
 from weft.runtime.device import HOST, HOST_MEMORY, Device, MemorySpace
 from weft.runtime.devices.cpu.elf.loader import ObjectLibrary, loads_objects
-from weft.runtime.devices.cpu.elf.object_file import read_symbols
 from weft.runtime.devices.sim.description import SIM
 from weft.runtime.library import NativeLibrary
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class CpuBackend(Backend[CpuTarget]):
-    """LLVM for x86-64, AArch64 and RISC-V with ELF objects."""
+    """LLVM, with objects in the format of the target's system."""
 
     kind: ClassVar[str] = "cpu"
     strategies: ClassVar[str] = "weft.strategy.cpu"
@@ -52,7 +53,7 @@ class CpuBackend(Backend[CpuTarget]):
         return build_text(symbol, callback_text(symbol, address, num_args, target), target).object
 
     def check_object(self, code: bytes, symbol: str, where: str) -> None:
-        defined = {s.name for s in read_symbols(code) if s.is_defined}
+        defined = {s.name for s in object_symbols(code) if s.is_defined}
         if symbol not in defined:
             raise CodegenError("an object of another code generator lacks its symbol", where=where,
                                expected=symbol, got=", ".join(sorted(defined)) or "no symbols")
@@ -78,6 +79,9 @@ class CpuBackend(Backend[CpuTarget]):
         return build_text(symbol, text, target, externs=kernels).object
 
     def support_objects(self, target: CpuTarget) -> tuple[bytes, ...]:
+        """The thread pool and what else ``weft.load`` calls, which runs where there is Linux."""
+        if not target.platform.has_c_library:
+            return ()
         from weft.codegen.llvm.runtime_support import build_runtime_support
 
         return (build_runtime_support(target).object,)
@@ -92,22 +96,31 @@ class CpuBackend(Backend[CpuTarget]):
     def link(self, objects: Sequence[bytes], target: CpuTarget) -> bytes:
         """A shared object; ``LinkerError`` if no linker is found."""
         from weft.codegen.elf.linker import link_shared
+        from weft.codegen.llvm.helpers.build import helper_objects
 
-        return link_shared(objects, target.arch)
+        helpers = helper_objects(objects, target, has_c_library=target.platform.has_c_library)
+        return link_shared([*objects, *helpers], target.platform)
 
     def c_object(self, name: str, manifest: Manifest, objects: Sequence[bytes],
                  constants: memoryview, target: CpuTarget) -> bytes:
         """A relocatable object that exports the functions of ``NAME.h`` alone."""
+        from weft.codegen.elf import relocatable
         from weft.codegen.elf.linker import link_relocatable
-        from weft.codegen.elf.relocatable import data_object, localize
         from weft.codegen.llvm.build import build_text
         from weft.codegen.llvm.c_entry import WEIGHTS, c_entry_text, c_functions
+        from weft.codegen.llvm.helpers.build import helper_objects
 
-        data = data_object(WEIGHTS, constants, objects[0])
+        is_wasm = target.platform.object_format == "wasm"
+        data = wasm.data_object(WEIGHTS, constants) if is_wasm \
+            else relocatable.data_object(WEIGHTS, constants, objects[0])
         functions = [f"{name}_{suffix}" for suffix in c_functions(manifest)]
         entry = build_text(functions[0], c_entry_text(name, manifest, target), target,
                            externs=frozenset((MAIN_SYMBOL, WEIGHTS))).object
-        return localize(link_relocatable([entry, *objects, data], target.arch), set(functions))
+        own = [entry, *objects]
+        own += helper_objects(own, target, has_c_library=target.platform.has_c_library)
+        linked = link_relocatable([*own, data], target.platform)
+        localize = wasm.localize if is_wasm else relocatable.localize
+        return localize(linked, set(functions))
 
     def target_spec(self, target: CpuTarget) -> TargetSpec:
         return TargetSpec(target.triple, target.cpu, target.features)

@@ -11,9 +11,8 @@ from weft.codegen.llvm.target_machine import (
     optimized_module,
     wants_strength_reduction,
 )
-from weft.runtime.devices.cpu.elf.object_file import read_symbols
+from weft.codegen.objects.symbols import object_symbols
 from weft.support.dataclass import dataclass
-from weft.support.errors import CodegenError
 from weft.support.stage_times import stage
 from weft.target import CpuTarget
 from weft.tir import PrimFunc
@@ -26,6 +25,9 @@ LIBRARY_SYMBOLS = frozenset(
     ["_GLOBAL_OFFSET_TABLE_", "memcpy", "memset", "memmove", "bzero"]
     + [name + suffix for name in ("floor", "ceil", "trunc", "rint", "fma") for suffix in ("", "f")]
 )
+# Symbols that linkers of other formats define.
+_OF_LINKERS = frozenset(["__linear_memory", "__stack_pointer", "__indirect_function_table",
+                         "_tls_index", "_fltused", "__chkstk"])
 RUNTIME_SYMBOLS = frozenset(["weft_parallel_launch"])
 
 
@@ -99,10 +101,11 @@ def _compile(text: str, target: CpuTarget, name: str, externs: frozenset[str], *
              has_loops_of_others: bool = False) -> tuple[bytes, str]:
     reduce_strength = has_loops_of_others or wants_strength_reduction(text)
     obj = object_code(optimized_module(text, target), target, reduce_strength=reduce_strength)
-    allowed = externs | LIBRARY_SYMBOLS | RUNTIME_SYMBOLS
-    undefined = {s.name for s in read_symbols(obj) if not s.is_defined}
+    from weft.codegen.llvm.helpers.build import HELPER_SYMBOLS, unknown_symbols
+
+    allowed = externs | LIBRARY_SYMBOLS | RUNTIME_SYMBOLS | HELPER_SYMBOLS | _OF_LINKERS
+    undefined = {s.name for s in object_symbols(obj) if not s.is_defined}
     missing = sorted(undefined - allowed)
     if missing:
-        raise CodegenError(f"undefined symbol: {', '.join(missing)}", where=name,
-                           help="name a function of the C library or of the runtime")
+        raise unknown_symbols(missing, target, name)
     return obj, text

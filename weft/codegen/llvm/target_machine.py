@@ -37,9 +37,10 @@ def target_machine(target: CpuTarget) -> llvm.TargetMachine:
 
 
 def new_target_machine(target: CpuTarget) -> llvm.TargetMachine:
-    """A target machine for position-independent code with exactly the features of ``target``.
+    """A target machine with exactly the features of ``target``.
 
-    An execution engine takes ownership of its machine, so each engine needs a new one. Raises
+    Code is position-independent, except where nothing could move it: WebAssembly, bare metal. An
+    execution engine takes ownership of its machine, so each engine needs a new one. Raises
     ``TargetError`` if this LLVM has no back end for the triple.
     """
     initialize_llvm()
@@ -49,12 +50,16 @@ def new_target_machine(target: CpuTarget) -> llvm.TargetMachine:
         raise TargetError(f"unknown target triple: {target.triple}", got=error) from error
     # The CPU name enables features by default, so those that the target lacks are disabled.
     others = UNLISTED_FEATURES if target.arch == "x86_64" else ()
+    # A CPU name of weft's that LLVM does not know stands for its features.
+    cpu = "generic" if (target.arch, target.cpu) == ("wasm32", "simd") else target.cpu
+    is_fixed = target.arch == "wasm32" or target.platform.system == "none"
     features = ",".join(
         ("+" if name in target.features else "-") + name
         for name in sorted((*known_features(target.arch), *others))
     )
     return back_end.create_target_machine(
-        cpu=target.cpu, features=features, opt=3, reloc="pic", codemodel="small"
+        cpu=cpu, features=features, opt=3, reloc="static" if is_fixed else "pic",
+        codemodel="small"
     )
 
 

@@ -25,7 +25,8 @@ from weft.target import CpuTarget
 from weft.tir.python_function import ArrayParam, PythonFunction, Scalar
 
 _RAISED = "weft.python.raised"
-_ARCHITECTURES = ("x86_64", "aarch64", "riscv64")  # 64 bits, little-endian, as numba's host
+# Little-endian, as numba's host; code that takes sizes as 64 bits runs on 32 bits, too.
+_ARCHITECTURES = ("aarch64", "arm", "riscv64", "wasm32", "x86_64")
 # Functions of the C math library that compiled Python may call.
 MATH_SYMBOLS = frozenset(
     name + suffix

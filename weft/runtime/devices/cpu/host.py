@@ -33,7 +33,17 @@ AARCH64_FEATURES: dict[str, str] = {
     "bf16": "bf16", "i8mm": "i8mm", "lse": "atomics",
 }
 # Multiplication, atomics, floats of 32 and 64 bits, compressed code: what Linux requires.
-RISCV_FEATURES: dict[str, str] = {name: name for name in ("m", "a", "f", "d", "c")}
+# V is the vector extension, whose registers have 128 bits or more.
+RISCV_FEATURES: dict[str, str] = {name: name for name in (
+    "m", "a", "f", "d", "c", "v", "zba", "zbb", "zfhmin", "zvfhmin")}
+ARM_FEATURES: dict[str, str] = {
+    "neon": "neon", "vfp4": "vfpv4", "vfp4d16sp": "vfpv4", "fp64": "vfp", "hwdiv": "idivt",
+    "hwdiv-arm": "idiva",
+}
+# WebAssembly has no kernel that lists features.
+WASM_FEATURES: dict[str, str] = {name: name for name in (
+    "atomics", "bulk-memory", "bulk-memory-opt", "nontrapping-fptoint", "relaxed-simd",
+    "sign-ext", "simd128")}
 
 
 # The lines of /proc/cpuinfo that name the CPU, on x86 and on Arm.
@@ -56,7 +66,8 @@ def system() -> str:
 def known_features(arch: str) -> dict[str, str]:
     """LLVM feature name to /proc/cpuinfo name for an architecture (empty where unknown)."""
     return {"x86_64": X86_FEATURES, "aarch64": AARCH64_FEATURES,
-            "riscv64": RISCV_FEATURES}.get(arch, {})
+            "riscv64": RISCV_FEATURES, "arm": ARM_FEATURES,
+            "wasm32": WASM_FEATURES}.get(arch, {})
 
 
 @functools.lru_cache(maxsize=1)
