@@ -87,8 +87,8 @@ def _call(model: Model, number: int, word: str) -> str:
                       f"store ptr {at[first + n]}, ptr %{name}{number}.{n}"]
     lines += [f"call void @read.whole(ptr {at[n]}, {word} {array.nbytes})"
               for n, array in enumerate(model.inputs)]
-    lines += [f"%s{number} = call i32 @{model.name}_run(ptr %in{number}, ptr %out{number}, "
-              f"ptr {at[-2]})",
+    lines += [(f"%s{number} = call i32 @{model.name}_run(ptr %in{number}, ptr %out{number}, "
+              f"ptr {at[-2]})"),
               f"store i32 %s{number}, ptr @status",
               f"call void @write.whole(ptr @status, {word} 4)",
               f"%ok{number} = icmp eq i32 %s{number}, 0",
