@@ -151,7 +151,7 @@ def _machine() -> dict[str, str]:
         "weft": __version__, "python": platform.python_version(), "system": platform.platform(),
         "processor": model_name(), "cpus": str(usable_cpus()),
         "cache": _cache(),
-        "linker": ", ".join(linkers) or "none on the path (pip install weft[linker])",
+        "linker": ", ".join(linkers) or "none on the path (pip install weft[cross])",
     }
 
 
