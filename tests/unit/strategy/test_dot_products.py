@@ -10,6 +10,8 @@ import weft
 from tests.unit.codegen.conftest import Compiler
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, primitive
 from weft import op
+from weft.compiler.options import CompileOptions
+from weft.compiler.pipeline import run_pipeline
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Function, const, var
 from weft.ir.module import IRModule
@@ -200,6 +202,40 @@ def test_convolutions_of_constant_kernels_are_packed_when_compiled():
     np.testing.assert_array_equal(module(data), want)
 
 
+@pytest.mark.parametrize(("target", "left"), [(WIDE_CPU, "uint8"), (ARM_CPU, "int8")])
+@pytest.mark.parametrize(("size", "taps", "stride", "dilation"), [
+    ((4, 7), 1, 1, 1), ((6, 9), 3, 2, 1), ((5, 8), 2, 1, 2), ((5, 6), 1, 2, 1),
+])
+def test_channels_last_convolutions(target, left, size, taps, stride, dilation):
+    """The data is read in place; output channels are the lanes."""
+    lanes = 16 if target is WIDE_CPU else 4
+    written, data = draw("int8", (2 * lanes, 8, taps, taps), 1), draw(left, (2, *size, 8), 0)
+    layout = f"OHWI{lanes}o4i"
+    packed = transform_array(written, Layout.parse("OIHW"), Layout.parse(layout))
+    attrs = {"strides": (stride, stride), "dilation": (dilation, dilation), "out_dtype": "int32",
+             "data_layout": "NHWC", "padding": (0,) * 4}
+    x, w = var("x", data.shape, left), var("w", packed.shape, "int8")
+    body = op.nn.conv2d(x, w, kernel_layout=layout, channels=2 * lanes,
+                        kernel_size=(taps, taps), **attrs)
+    kernel = lower_function(primitive([x, w], op.nn.relu(body)), target)
+    assert kernel.implementation.endswith("dot_128_nhwc" if target is ARM_CPU else "512_nhwc")
+    want = np.maximum(op.nn.conv2d.reference(data, written, **attrs), 0)
+    check(kernel, [data, packed], want.astype(np.int64))
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_signed_channels_last_data_is_shifted_and_padded_ahead(padding):
+    """``vpdpbusd`` takes unsigned data; the correction is a constant."""
+    x = var("x", (1, 6, 6, 4), "int8")
+    body = op.nn.conv2d(x, const(draw("int8", (3, 3, 4, 5), 1)), padding=(padding,) * 4,
+                        data_layout="NHWC", kernel_layout="HWIO", out_dtype="int32")
+    module = IRModule.from_expr(Function((x,), body))
+    text = str(run_pipeline(module, CompileOptions.make(WIDE_CPU), stop_at="optimized"))
+    assert "bitwise_xor" in text
+    assert "OHWI16o4i" in text
+    assert ("nn.pad(" in text) == bool(padding)
+
+
 @pytest.mark.parametrize(("left", "right"), [("int8", "int8"), ("bfloat16", "bfloat16")])
 def test_threads_change_no_bit(left, right):
     x, weight = var("x", (70, 90), left), draw(right, (100, 90), 1)
@@ -211,8 +247,9 @@ def test_threads_change_no_bit(left, right):
 
 
 @pytest.mark.sample(0.3)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("seed", range(24))
-def test_random_convolutions(seed):
+def test_random_convolutions(seed, layout):
     """Random sizes, strides, dilations and paddings: sums of bytes are exact."""
     rng = np.random.default_rng(seed)
     left, right = PAIRS[seed % 5]
@@ -227,7 +264,10 @@ def test_random_convolutions(seed):
     shape = (int(rng.integers(1, 3)), channels, *(int(n) for n in rng.integers(6, 24, 2)))
     x, w = draw(left, shape, seed), draw(right, (outputs, channels, *taps), seed + 1)
     is_real = left == "bfloat16"
-    data = var("x", shape, left)
+    if layout == "NHWC":
+        x, w = np.ascontiguousarray(x.transpose(0, 2, 3, 1)), w.transpose(2, 3, 1, 0)
+        attrs |= {"data_layout": layout, "kernel_layout": "HWIO"}
+    data = var("x", x.shape, left)
     body = op.nn.conv2d(data, const(w), out_dtype="float32" if is_real else "int32", **attrs)
     target = "llvm -mcpu=haswell" if seed % 4 == 1 else None
     got = weft.compile(Function((data,), body), target=target)(x)

@@ -15,6 +15,23 @@ EMPTY = "an operand is empty"
 SYMBOLIC_CHANNELS = "the channels or the kernel have symbolic sizes"
 
 
+def plan_channels_last_dots(problem: ConvProblem, target: CpuTarget) -> DotInstruction | str:
+    """The dot product instruction for an ungrouped 2-D convolution of bytes in NHWC, or the reason
+    why there is none.
+    """
+    attrs, data, kernel = problem.attrs, problem.data, problem.kernel
+    if attrs.groups != 1:
+        return f"{attrs.groups} groups"
+    plan = select_dot_instruction(data.dtype, kernel.dtype, target, keeps_right=True)
+    if plan is None:
+        return f"the CPU has no dot product instruction for {data.dtype} by {kernel.dtype}"
+    if not plan.accumulator.is_int or attrs.out_dtype != int32:
+        return f"the result is {attrs.out_dtype or data.dtype}, not int32"
+    if problem.shape.has_open_row or problem.shape.has_open_height:
+        return "the size of the image is symbolic"
+    return EMPTY if problem.shape.is_empty else plan
+
+
 def plan_dots(problem: ConvProblem, target: CpuTarget) -> DotInstruction | str:
     """The dot product instruction for an ungrouped 2-D convolution of NCHW images, or the reason
     why there is none.

@@ -8,10 +8,12 @@ depend on the neighbours of the convolution, and the layout pass adds them.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from weft.ir.dtype import DType
 from weft.strategy.cpu.common.blocking import registers
 from weft.strategy.cpu.common.register_tile import (
+    MAX_ROWS,
     MAX_VECTORS,
     RegisterTile,
     choose_tile,
@@ -21,6 +23,7 @@ from weft.strategy.cpu.common.register_tile import (
 )
 from weft.strategy.cpu.convolution.plan import ConvPlan
 from weft.strategy.cpu.convolution.problem import ConvShape
+from weft.strategy.cpu.convolution.row_block import blocked_row_block
 from weft.strategy.cpu.gemm.blocking import block_gemm, worth_packing_b
 from weft.strategy.cpu.gemm.cost import GemmShape, gemm_step_cycles, packing_cycles
 from weft.strategy.cpu.machine_model import MachineModel, machine_model
@@ -151,6 +154,26 @@ def estimate_dot_product(shape: ConvShape, group: int, lanes: int, target: CpuTa
     steps = cover_cycles(machine_model(target), shape.outputs, vectors, tile)
     depth = -(-shape.group_inputs // group) * math.prod(shape.taps)
     return Estimate(steps * shape.batch * rows * depth, tile)
+
+
+def estimate_channels_last_dots(
+    shape: ConvShape, group: int, lanes: int, target: CpuTarget
+) -> tuple[Estimate, int]:
+    """Instructions whose lanes are output channels, and the rows of a task.
+
+    Neither positions nor channels leave a tail: the instruction has no masks.
+    """
+    if shape.pointwise and set(shape.strides) == {1}:
+        shape = replace(shape, extents=(math.prod(shape.extents),), taps=(1,), strides=(1,))
+    *rows, width = shape.extents
+    model, vectors = machine_model(target), shape.outputs // lanes
+    counts = [n for n in range(1, MAX_VECTORS + 1) if vectors % n == 0]
+    tile = fastest_first(
+        (tile for tile in tiles_that_fit(min(width, MAX_ROWS), counts, target)
+         if width % tile.mr == 0), lambda tile: cover_cycles(model, width, vectors, tile))[0]
+    depth = -(-shape.group_inputs // group) * math.prod(shape.taps)
+    cycles = cover_cycles(model, width, vectors, tile) * shape.batch * math.prod(rows) * depth
+    return Estimate(cycles, tile), blocked_row_block(shape, lanes, tile, target)
 
 
 def estimate_unblocked(shape: ConvShape, target: CpuTarget) -> Estimate:

@@ -39,7 +39,7 @@ def conv_layouts(
 def _choices(problem: ConvProblem, target: CpuTarget) -> Sequence[LayoutChoice]:
     return [_choice(problem, problem.attrs, offer)
             for offer in conv_offers(problem, target).candidates
-            if not (offer.plan.upcasts or offer.plan.winograd_tile)
+            if not offer.plan.is_rewritten
             and offer.plan.algorithm is not ConvAlgorithm.GENERIC]
 
 
@@ -54,16 +54,17 @@ def _choice(problem: ConvProblem, attrs: ConvAttrs, offer: Candidate[ConvPlan]) 
         new,
         ((attrs.data_layout, plan.data_layout), (attrs.kernel_layout, plan.kernel_layout)),
         None if plan.out_layout == attrs.result_layout else plan.out_layout,
-        paddings=_paddings(plan, len(shape.taps)),
-        cut=(1, shape.outputs) if plan.added_outputs else None,
+        paddings=_paddings(plan, attrs),
+        cut=(attrs.result_layout.index("C"), shape.outputs) if plan.added_outputs else None,
         seconds=offer.seconds,
     )
 
 
-def _paddings(plan: ConvPlan, axes: int) -> tuple[tuple[int, ...] | None, ...]:
-    """The zeros to append along each axis of data (N, C, ...) and kernel (O, I, ...)."""
+def _paddings(plan: ConvPlan, attrs: ConvAttrs) -> tuple[tuple[int, ...] | None, ...]:
+    """The zeros to append along each axis of data and kernel."""
     if not plan.added_inputs and not plan.added_outputs:
         return ()
-    data = (0, plan.added_inputs, *(0 for _ in range(axes)))
-    kernel = (plan.added_outputs, plan.added_inputs, *(0 for _ in range(axes)))
-    return data if plan.added_inputs else None, kernel
+    data = {"C": plan.added_inputs}
+    kernel = {"O": plan.added_outputs, "I": plan.added_inputs}
+    return (tuple(data.get(axis, 0) for axis in attrs.data_layout) if plan.added_inputs else None,
+            tuple(kernel.get(axis, 0) for axis in attrs.kernel_layout))

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op
-from weft.ir import Call, Constant, DType, Expr, PassContext, TensorType, Type, float32
+from weft.ir import Call, Constant, DType, Expr, PassContext, TensorType, Type, const, float32
 from weft.op.nn.conv import ConvAlgorithm, ConvAttrs
 from weft.strategy.cpu.convolution.decide import decide_convolution
 from weft.strategy.cpu.convolution.plan import ConvPlan
 from weft.strategy.cpu.depthwise.cost import has_depthwise_kernel
+from weft.strategy.cpu.dot_product.instruction import SHIFT
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import legalize
 from weft.support.errors import InternalError
 from weft.target import CpuTarget
+from weft.topi.layout import Layout
+from weft.topi.nn.conv import side_padding
 
 
 @legalize("nn.conv1d", target="cpu")
@@ -38,6 +41,8 @@ def legalize_convolution(call: Call, types: Sequence[Type], context: PassContext
     if decision is None:
         return _with_open_sizes(call, data, kernel)
     plan = decision.plan
+    if plan.prepares_data:
+        return _prepared(call, plan, data)
     rewritten = _in_float32(call) if plan.upcasts else call
     if plan.winograd_tile is not None:
         rewritten = _winograd(rewritten, plan, plan.winograd_tile)
@@ -69,6 +74,35 @@ def _winograd(call: Call, plan: ConvPlan, tile: int) -> Expr:
     if not plan.added_outputs:
         return result
     return op.strided_slice(result, begin=(0,), end=(outputs,), axes=(1,), span=call.span)
+
+
+def _prepared(call: Call, plan: ConvPlan, type_: TensorType) -> Expr:
+    """The convolution of data that is padded ahead, and shifted where the instruction takes the
+    other sign: ``x w = (x + 128) w - 128 sum(w)``.
+    """
+    attrs, (data, kernel) = attrs_of(call, ConvAttrs), call.args
+    layout = Layout.parse(attrs.data_layout)
+    if any(attrs.padding):
+        sides = [(0, 0)] * layout.ndim
+        for letter, around in zip(attrs.spatial, side_padding(attrs.padding, len(attrs.spatial)),
+                                  strict=True):
+            sides[layout.index_of(letter)] = around
+        data = op.nn.pad(data, const(type_.dtype.numpy.type(0)), pad_width=tuple(sides),
+                         span=call.span)
+    shift = plan.dot.shift(right=False) if plan.dot is not None else 0
+    if shift:
+        other = "uint8" if shift > 0 else "int8"
+        bits = op.cast(data, dtype="uint8", span=call.span)
+        bits = op.bitwise_xor(bits, const(np.uint8(SHIFT)), span=call.span)
+        data = op.cast(bits, dtype=other, span=call.span) if other != "uint8" else bits
+    result: Expr = call.replace(args=(data, kernel), checked_type=None,
+                                attrs=attrs.replace(padding=(0,) * len(attrs.padding)))
+    if shift and isinstance(kernel, Constant):
+        outputs = Layout.parse(attrs.kernel_layout).index_of("O")
+        taps = tuple(i for i in range(kernel.data.ndim) if i != outputs)
+        sums = kernel.data.sum(axis=taps, dtype=np.int32) * np.int32(shift)
+        result = op.subtract(result, const(sums), span=call.span)
+    return result
 
 
 def _in_float32(call: Call) -> Call:

@@ -16,12 +16,14 @@ from weft.strategy.cpu.convolution.applies import (
     SYMBOLIC_CHANNELS,
     block_of,
     has_blocked_result,
+    plan_channels_last_dots,
     plan_dots,
     why_not_unblocked_depthwise,
 )
 from weft.strategy.cpu.convolution.cost import (
     colliding_pixel_cycles,
     estimate_blocked,
+    estimate_channels_last_dots,
     estimate_dot_product,
     estimate_packed,
     estimate_unblocked,
@@ -80,6 +82,9 @@ def _without_open_rows(
 
 def offer_dot_product(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]:
     """Operands whose dtypes the instruction takes, accumulated in 32 bits."""
+    if (problem.attrs.data_layout, problem.attrs.result_layout) == ("NHWC", "NHWC"):
+        yield _channels_last_dot_product(problem, target)
+        return
     plan = plan_dots(problem, target)
     if isinstance(plan, str):
         yield Rejected(ConvAlgorithm.DOT_PRODUCT, plan)
@@ -101,6 +106,29 @@ def offer_dot_product(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer
         ConvAlgorithm.DOT_PRODUCT, "NCHW", packed, "NCHW", dot=plan,
         tile=RegisterTile(rows, estimate.tile.nr_vectors),
         added_inputs=-shape.inputs % plan.k_group), estimate.cycles, target)
+
+
+def _channels_last_dot_product(problem: ConvProblem, target: CpuTarget) -> Offer:
+    """Data in NHWC, read in place; the kernel is packed when the model is compiled.
+
+    Legalisation pads the data ahead, and shifts it to the sign that the instruction takes.
+    """
+    dot = plan_channels_last_dots(problem, target)
+    if isinstance(dot, str):
+        return Rejected(ConvAlgorithm.DOT_PRODUCT, dot)
+    packed, attrs, shape = f"OHWI{dot.lanes}o{dot.k_group}i", problem.attrs, problem.shape
+    if attrs.kernel_layout != packed and not problem.is_channels_last:
+        return Rejected(ConvAlgorithm.DOT_PRODUCT,
+                        f"the kernel layout is {attrs.kernel_layout}, not {packed}")
+    if attrs.kernel_layout != packed and not problem.is_constant:
+        return Rejected(ConvAlgorithm.DOT_PRODUCT, RUNTIME_KERNEL)
+    added = -shape.outputs % dot.lanes
+    padded = shape.with_outputs(shape.outputs + added)
+    estimate, rows = estimate_channels_last_dots(padded, dot.k_group, dot.lanes, target)
+    return candidate(ConvPlan(
+        ConvAlgorithm.DOT_PRODUCT, "NHWC", packed, "NHWC", estimate.tile, rows,
+        added_inputs=-shape.inputs % dot.k_group, added_outputs=added, dot=dot,
+        prepares_data=dot.shifts_left or any(attrs.padding)), estimate.cycles, target)
 
 
 def offer_narrow_dot_product(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]:

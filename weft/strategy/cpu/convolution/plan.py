@@ -24,7 +24,8 @@ class ConvPlan:
     ahead of the convolution. ``tile`` counts positions by channel blocks if channels are the
     vectors, and channels by vectors of positions otherwise; ``row_block`` is how many rows of the
     image a task computes. With ``prefetches`` a task loads the weights of the next one into L2.
-    With ``packs_pixels`` a task copies its pixels into a panel as wide as the tile.
+    With ``packs_pixels`` a task copies its pixels into a panel as wide as the tile. With
+    ``prepares_data`` the data is padded ahead, and shifted to the sign that ``dot`` takes.
     """
 
     algorithm: ConvAlgorithm
@@ -39,6 +40,7 @@ class ConvPlan:
     upcasts: bool = False
     winograd_tile: int | None = None
     packs_pixels: bool = False
+    prepares_data: bool = False
     dot: DotInstruction | None = None
 
     @staticmethod
@@ -53,8 +55,13 @@ class ConvPlan:
         """Whether the call runs so as it is, without any conversion of its operands."""
         attrs = problem.attrs
         layouts = (attrs.data_layout, attrs.kernel_layout, attrs.result_layout)
-        return (self.layouts == layouts and not self.upcasts and self.winograd_tile is None
+        return (self.layouts == layouts and not self.is_rewritten
                 and not self.added_inputs and not self.added_outputs)
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether legalisation replaces the call by others."""
+        return self.upcasts or self.prepares_data or self.winograd_tile is not None
 
     @property
     def layouts(self) -> tuple[str, str, str]:

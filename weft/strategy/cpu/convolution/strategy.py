@@ -20,8 +20,14 @@ from weft.strategy.cpu.depthwise.schedule import (
     schedule_blocked_depthwise,
     schedule_unblocked_depthwise,
 )
-from weft.strategy.cpu.dot_product.conv_compute import dot_product_conv
-from weft.strategy.cpu.dot_product.conv_schedule import schedule_dot_product_conv
+from weft.strategy.cpu.dot_product.conv_compute import (
+    channels_last_dot_product_conv,
+    dot_product_conv,
+)
+from weft.strategy.cpu.dot_product.conv_schedule import (
+    schedule_channels_last_dot_product,
+    schedule_dot_product_conv,
+)
 from weft.strategy.decision import Candidate
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.registry import strategy
@@ -76,6 +82,12 @@ def implementation_of(
                                   seconds=offer.seconds)
         case ConvAlgorithm.DEPTHWISE_UNBLOCKED:
             return Implementation(name, schedule_unblocked_depthwise, seconds=offer.seconds)
+        case ConvAlgorithm.DOT_PRODUCT if plan.dot is not None and plan.data_layout == "NHWC":
+            is_flat = problem.shape.pointwise and set(problem.attrs.strides) == {1}
+            schedule = partial(schedule_channels_last_dot_product, plan=plan.dot, is_flat=is_flat)
+            compute = partial(channels_last_dot_product_conv, plan=plan.dot, is_flat=is_flat)
+            return Implementation(f"{problem.op_name}.cpu.{plan.dot.instruction.name}_nhwc",
+                                  _tiled(schedule, plan), compute, seconds=offer.seconds)
         case ConvAlgorithm.DOT_PRODUCT if plan.dot is not None:
             made = {"plan": plan.dot, "tile": _tile_of(plan), "is_flat": problem.shape.pointwise}
             return Implementation(f"{problem.op_name}.cpu.{plan.dot.instruction.name}",

@@ -1,10 +1,14 @@
 """Convolutions of bytes and of bfloat16 by dot product instructions.
 
-The lanes are positions along a row of the result, the groups are neighbouring input channels, and
-the weights are broadcast: operand A is the kernel, packed as ``OHWI4i`` when the model is compiled.
-The data is copied once, with its padding and with the channels of a group contiguous; for a stride
-of ``s`` the rows are also split by the column index modulo ``s``. An instruction then reads
-contiguous memory for every tap.
+Of NHWC images the lanes are output channels, and the channels of a position are groups already:
+the data is read in place, group by group, and broadcast. Operand B is the kernel, packed as
+``OHWI16o4i`` when the model is compiled.
+
+Of NCHW images the lanes are positions along a row of the result, the groups are neighbouring input
+channels, and the weights are broadcast: operand A is the kernel, packed as ``OHWI4i`` when the
+model is compiled. The data is copied once, with its padding and with the channels of a group
+contiguous; for a stride of ``s`` the rows are also split by the column index modulo ``s``. An
+instruction then reads contiguous memory for every tap.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from collections.abc import Callable
 
 from weft import te
 from weft.op.nn.conv import ConvAttrs
+from weft.strategy.common.row_major import unravel
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.support.dataclass import dataclass
@@ -119,6 +124,37 @@ def dot_product_conv(
         return value.astype(out_dtype)
 
     return te.compute((batch, outputs, rows, columns), result, name="conv")
+
+
+def channels_last_dot_product_conv(
+    data: te.Tensor, kernel: te.Tensor, attrs: ConvAttrs, *, plan: DotInstruction, is_flat: bool
+) -> te.Tensor:
+    """``nn.conv2d`` of NHWC data without padding with a packed kernel (``OHWI16o4i``).
+
+    With ``is_flat`` each result reads one pixel, and an image is a single row of all its positions.
+    """
+    blocks, taps_y, taps_x, groups, lanes, group = kernel.shape
+    batch, height, width, _ = data.shape
+    rows, columns = window_counts((height, width), ((0, 0), (0, 0)), (taps_y, taps_x),
+                                  attrs.dilation, attrs.strides)
+    axes = [te.reduce_axis(extent, name) for extent, name
+            in ((taps_y, "ky"), (taps_x, "kx"), (groups, "d"), (group, "ki"))]
+    ky, kx, d, k = axes
+    (down, right), (step_y, step_x) = attrs.strides, attrs.dilation
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        n, y, x, o = index
+        pixel = data[n, y * down + ky * step_y, x * right + kx * step_x, d * plan.k_group + k]
+        weight = kernel[o // plan.lanes, ky, kx, d, o % plan.lanes, k]
+        return te.sum(pixel.astype(plan.accumulator) * weight.astype(plan.accumulator), axes)
+
+    shape = (batch, rows, columns, blocks * lanes)
+    if not is_flat:
+        return te.compute(shape, element, name="dot", role=te.StageRole.DOT_PRODUCT)
+    sums = te.compute((batch, rows * columns, blocks * lanes),
+                      lambda n, p, o: element(n, *unravel(p, (rows, columns)), o),
+                      name="dot", role=te.StageRole.DOT_PRODUCT)
+    return te.compute(shape, lambda n, y, x, o: sums[n, y * columns + x, o], name="conv")
 
 
 def _corrections(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft import te
 from weft.strategy.analysis import computes_below, elements, work_of
 from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.microkernel import accumulators
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.strategy.cpu.dot_product.schedule import schedule_sums
@@ -51,6 +52,44 @@ def schedule_dot_product_conv(
             schedule_sums(inner, plan)
         elif op is not ctx.output.op and op.role is not te.StageRole.ONES:
             inner.compute_inline()
+
+
+def schedule_channels_last_dot_product(
+    ctx: CpuContext, *, plan: DotInstruction, tile: RegisterTile, row_block: int, is_flat: bool
+) -> None:
+    """Register tiles of positions by vectors of output channels, with all taps inside.
+
+    A task is one slice of the kernel over a block of rows (of tiles, where each result reads one
+    pixel and an image is a single row): the slice stays in L2 for all of them.
+    """
+    s = ctx.schedule
+    dot = next(op for op in computes_below((ctx.anchor,)) if op.role is te.StageRole.DOT_PRODUCT)
+    acc = accumulators(ctx, dot.output(0))
+    stage = s[ctx.output]
+    n, row, column, channel = stage.axis
+    slices, inside = stage.split(channel, factor=tile.nr_vectors * plan.lanes)
+    vector, lane = stage.split(inside, factor=plan.lanes)
+    if is_flat:
+        column = stage.fuse(row, column)
+    columns, position = stage.split(column, factor=tile.mr)
+    row_blocks, within = stage.split(columns if is_flat else row, factor=row_block)
+    inner = [within] if is_flat else [within, columns]
+    stage.reorder(n, row_blocks, slices, *inner, position, vector, lane)
+    stage.unroll(position)
+    stage.unroll(vector)
+    stage.vectorize(lane)
+    task = stage.fuse(n, row_blocks, slices)
+    sums = s[acc]
+    if work_of(dot) >= parallel_threshold(ctx.target) * plan.k_group:
+        stage.parallel(task)
+    sums.compute_at(stage, inner[-1])
+    *positions, a_channel = sums.axis
+    *taps, depth, group = sums.reduce_axis
+    vectors, lanes = sums.split(a_channel, factor=plan.lanes)
+    sums.reorder(*positions[:-1], *taps, depth, positions[-1], vectors, lanes, group)
+    for axis in (positions[-1], vectors):
+        sums.unroll(axis)
+    sums.tensorize(lanes, plan.instruction)
 
 
 def _schedule_copy(
