@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import weft
 from weft.compiler import compile_model, warm_start
+from weft.compiler.cache import _Pages
 from weft.compiler.program import build, packing
 from weft.compiler.program.constants import OwnBlock, constant_layout
 from weft.compiler.program.packing import byte_bounds
@@ -127,6 +129,32 @@ def test_the_content_is_dropped_after_the_compilation(
     gc.collect()
     assert [file is not None and file._reader for file in seen] == [None]
     assert mod.inputs[0].name == "x"
+
+
+def test_weights_that_folding_replaces_are_forgotten_at_once(
+        tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scale that follows a weight is folded into a copy of it."""
+    weight = RNG.standard_normal((200, 200)).astype(np.float32)
+    scale = np.linspace(0.5, 2, 200, dtype=np.float32)
+    graph = onnx.parser.parse_graph(
+        "scaled (float[3, 200] x) => (float[3, 200] y) { a = Mul(x, s) y = MatMul(a, w) }")
+    graph.initializer.extend([numpy_helper.from_array(scale, "s"),
+                              numpy_helper.from_array(weight, "w")])
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+              path)
+    kept: list[list[int]] = []
+    keep_only = _Pages.keep_only
+
+    def note(self: _Pages, arrays: Sequence[np.ndarray]) -> None:
+        kept.append([self.start <= byte_bounds(array)[0] < self.end for array in arrays
+                     if array.size == weight.size])
+        keep_only(self, arrays)
+
+    monkeypatch.setattr(_Pages, "keep_only", note)
+    x = RNG.standard_normal((3, 200)).astype(np.float32)
+    np.testing.assert_allclose(weft.compile(path)(x), (x * scale) @ weight, rtol=1e-4, atol=1e-3)
+    assert [False] in kept[:-1]  # before the packing, by one pass
 
 
 def arrays() -> list[np.ndarray]:

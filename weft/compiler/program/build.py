@@ -27,14 +27,19 @@ from weft.compiler.program.forms import (
 )
 from weft.compiler.program.lowering import lower_or_refuse, lower_program
 from weft.compiler.program.model_code import NotInPlace, build_model
+from weft.compiler.program.packing import SourceMemory
 from weft.compiler.program.program import Program
 from weft.compiler.program.variants import add_variants
 from weft.compiler.vm.build import build_vm_model
 from weft.frontend.source import Source
+from weft.ir import Constant, post_order
 from weft.ir.module import IRModule
+from weft.ir.passes import Instrument, Pass
 from weft.runtime.manifest import Manifest
 from weft.runtime.sizes import evaluate
 from weft.support import progress, trace
+from weft.support.config import config
+from weft.support.dataclass import dataclass
 from weft.support.errors import (
     TargetError,
     TypeInferenceError,
@@ -45,6 +50,8 @@ from weft.support.fallback import report
 from weft.support.stage_times import stage
 from weft.transform import counts_data
 from weft.transform.analysis.least_sizes import with_least_sizes
+from weft.transform.passes.fold_constant import FoldConstant
+from weft.transform.passes.fold_scale_axis import FoldScaleAxis
 
 
 def code_of_source(source: Source, options: CompileOptions, memory: Memory
@@ -137,16 +144,43 @@ def _symbolic(mod: IRModule, options: CompileOptions, memory: Memory) -> ModelCo
 def _fixed(mod: IRModule, options: CompileOptions, memory: Memory) -> ModelCode:
     """The program of fixed sizes, or that of the virtual machine if it is not first-order."""
     budget = budget_of(mod)
+    constants = memory(not options.codegens) if budget is None else None
     with progress.task("optimising the graph", count_passes(options)) as task:
-        lowered = run_pipeline(mod, options, task=task)
+        lowered = run_pipeline(mod, options, task=task,
+                               instruments=_forgetting(constants, options))
     with trace.span("lower program"), stage("program and memory"):
         program = lower_or_refuse(lowered, dict(options.state), limit=_limit(budget, options))
     if isinstance(program, Program):
-        return _built(program, lowered, options,
-                      memory(not options.codegens) if budget is None else None, budget)
+        return _built(program, lowered, options, constants, budget)
     if options.state or budget is not None:
         raise program
     return _on_virtual_machine(mod, lowered, program, options, memory)
+
+
+@dataclass(frozen=True, slots=True)
+class _Forget:
+    """Gives back the memory of weights that folding replaces, so that both are never there."""
+
+    source: SourceMemory
+
+    def before_pass(self, pass_: Pass, mod: IRModule) -> None:
+        """See ``Instrument``."""
+
+    def after_pass(self, pass_: Pass, before: IRModule, after: IRModule,
+                   seconds: float) -> None:  # noqa: ARG002
+        """See ``Instrument``."""
+        if after is not before and isinstance(pass_, (FoldConstant, FoldScaleAxis)):
+            self.source.keep_only([node.data for function in after.functions.values()
+                                   for node in post_order(function)
+                                   if isinstance(node, Constant)])
+
+
+def _forgetting(memory: ConstantMemory | None, options: CompileOptions) -> tuple[Instrument, ...]:
+    """``_Forget``, unless the imported module may be compiled again, or compared."""
+    compiles_again = options.backend.launcher.copies_between_memories
+    if memory is None or memory.source is None or compiles_again or config.verify >= 2:
+        return ()
+    return (_Forget(memory.source),)
 
 
 def _on_virtual_machine(mod: IRModule, lowered: IRModule, cause: UnsupportedModelError,

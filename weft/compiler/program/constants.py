@@ -33,7 +33,12 @@ class PlacedConstants:
 
 
 class ConstantMemory(Protocol):
-    """Memory for constants."""
+    """Memory for constants.
+
+    ``source`` is the memory that they are copied from, if parts of it can be given back.
+    """
+
+    source: SourceMemory | None
 
     def begin(self, constants: Sequence[np.ndarray]) -> None:
         """Start to copy constants there, before it is known whether they are needed."""
@@ -53,6 +58,8 @@ class BesideBlock:
 
     The code addresses both from the start of the block, so it is valid in this process only.
     """
+
+    source = None
 
     def __init__(self, manifest: Manifest, block: np.ndarray) -> None:
         self._block = block
@@ -198,6 +205,8 @@ class SharedBlock:
     ``chunks`` are its bytes, whose sizes are multiples of the alignment.
     """
 
+    source = None
+
     def __init__(self, block: np.ndarray | None = None, specs: Sequence[ConstantSpec] = ()) -> None:
         self.chunks: list[np.ndarray] = []
         self.nbytes = 0
@@ -239,12 +248,12 @@ class OwnBlock:
     """One block for the constants of a program, aligned to 64 bytes and read-only.
 
     ``new_entry`` gives the file of the cache that starts with the block of a number of bytes, and
-    is written while the block is packed. ``memory`` forgets each constant that will not be read
+    is written while the block is packed. ``source`` forgets each constant that will not be read
     again.
     """
 
     new_entry: Callable[[int], EntryWriter | None] | None = None
-    memory: SourceMemory | None = None
+    source: SourceMemory | None = None
     _packing: Packing | None = field(default=None, init=False)
 
     def begin(self, constants: Sequence[np.ndarray]) -> None:
@@ -269,7 +278,7 @@ class OwnBlock:
         offsets, total = constant_layout(constants)
         if packing is None:
             entry = None if self.new_entry is None else self.new_entry(total)
-            return Packing(constants, constants, offsets, total, entry, self.memory)
+            return Packing(constants, constants, offsets, total, entry, self.source)
         packing.finish()
         packing.abandon()
         return Packing(constants, [*map(packing.copy_of, constants)], offsets, total)
