@@ -104,7 +104,8 @@ def colliding_pixel_cycles(
 
     The channels of a row block (blocks of channels, where the data has them) are as far apart as an
     image is large. If that is a multiple of many pages they share few sets of L2, and each register
-    tile reads its pixels from beyond it: single lines, which the hardware does not prefetch, or runs.
+    tile reads its pixels from beyond it: as single lines, which the hardware does not prefetch, or
+    as runs of lines.
     """
     if not shape.pointwise or shape.has_open_row or shape.has_open_height:
         return 0.0
