@@ -8,7 +8,7 @@ kernel uses all of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from weft.ir import Call, DType, Op, TensorType, TupleType, Type, typical_size
@@ -18,6 +18,11 @@ from weft.target import Target
 
 if TYPE_CHECKING:
     from weft.tir import PrimFunc
+
+
+_SHOWN_SHARE, _SHOWN = 0.04, 4  # of the time of a kernel; parts below it are left out
+_MULTIPLY_ADDS = "multiply-adds"
+_MOST_USEFUL = 0.99  # of the multiply-adds: counts of loops with guards are exact to a percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,35 @@ class CallWork:
     elements: int
     itemsize: int
     is_expensive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The seconds of one call of a kernel, and those that each thing it does would take alone.
+
+    ``multiply_adds`` are those that it executes, remainders of tiles and padding included.
+    """
+
+    seconds: float
+    spent: Mapping[str, float]
+    multiply_adds: float = 0.0
+
+    def text(self, flops: object = 0) -> str:
+        """What takes the most, with its share of the time: ``multiply-adds 92 %, loads 5 %``.
+
+        ``flops`` are the operations that the kernel has to do. Where it executes more, but not so
+        many that they are of another kind, the difference is what remainders and padding cost.
+        """
+        spent = dict(self.spent)
+        useful = flops / 2 / self.multiply_adds if isinstance(flops, int) and self.multiply_adds \
+            else 1.0
+        if _MOST_USEFUL / 2 < useful < _MOST_USEFUL and _MULTIPLY_ADDS in spent:
+            spent["remainders"] = (1 - useful) * spent[_MULTIPLY_ADDS]
+            spent[_MULTIPLY_ADDS] *= useful
+        shares = sorted(((s / self.seconds, what) for what, s in spent.items()), reverse=True)
+        shown = [f"{what} {min(share, 1) * 100:.0f} %"
+                 for share, what in shares if share >= _SHOWN_SHARE]
+        return ", ".join(shown[:_SHOWN])
 
 
 class CostModel:
@@ -76,6 +110,10 @@ class CostModel:
     def multiplies_bytes(self, left: DType, right: DType) -> bool:  # noqa: ARG002
         """Whether an instruction multiplies these 8-bit types and adds sums of 32 bits."""
         return False
+
+    def predict(self, func: PrimFunc) -> Prediction | None:  # noqa: ARG002
+        """The time of a lowered kernel, warm and alone; ``None`` if the model cannot tell."""
+        return None
 
     def static_launches(self, func: PrimFunc) -> list[dict[str, str]]:
         """What a lowered kernel uses, a row of texts by column for each of its launches.

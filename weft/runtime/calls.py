@@ -62,8 +62,9 @@ class KernelCall:
     """One kernel call of a program, made only if the scalar of every guard is as expected.
 
     ``op`` is the text of the operators fused into the kernel; ``flops`` and ``bytes_moved`` are
-    of one call, ``seconds`` are estimated for typical sizes (0: no estimate). The kernel runs on a
-    stream of ``device``. The first of ``variants`` that takes the sizes of a call runs instead.
+    of one call, ``seconds`` are predicted for one core (symbolic kernels: estimated for typical
+    sizes; 0: unknown), and ``spent`` says on what. The kernel runs on a stream of ``device``. The
+    first of ``variants`` that takes the sizes of a call runs instead.
 
     A call of ``DEVICE_COPY`` has no kernel: it copies ``bytes_moved`` bytes from its first
     argument, in memory of ``source``, to its second, in memory of ``device``.
@@ -85,6 +86,7 @@ class KernelCall:
     seconds: float = 0.0
     source: Device = HOST
     waits: tuple[int, ...] = ()
+    spent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from weft.runtime.buffers import BoundCall
 from weft.runtime.call_sizes import SizeOutOfRangeError, fixed_sizes
+from weft.runtime.explanation import explanation, kernel_lines
 from weft.runtime.launchers import (
     Code,
     Launch,
@@ -111,6 +111,7 @@ class Executable:
         if launcher is not None and manifest.symbols:
             self._launches = launches or LaunchesBySize(launcher)
         self._general: Executable | None = None
+        self._profile: Profile | None = None
         self._fixed: Launch | None = None
         self._bind_fixed()
 
@@ -201,16 +202,19 @@ class Executable:
             self._launches.clear()
 
     def explain(self) -> str:
-        """What weft does instead of what was asked for, with cause, cost and cure, as text.
+        """How the model runs, and what weft does instead of what was asked for, as text.
 
-        Lists the changes of plan of the compilation and those that calls have met so far, and says
-        whether the model came from the disk cache and if not, why.
+        Says whether the model came from the disk cache and if not, why. Lists the kernels, each
+        with its predicted time and what takes it, the time that the last ``profile`` measured and
+        the limit of the machine; copies and specialisations; and the changes of plan of the
+        compilation and of calls so far, with cause, cost and cure.
         """
         table = self._programs
         made = (f"compiled for sets of input shapes: {table.made}, of which {len(table.keys)} are "
                 f"kept (at most {table.limit}, WEFT_DYNAMIC_PROGRAMS)")
+        more = [made] if table.made else []
         return explanation(self.manifest.signature(), self._start, self.fallbacks,
-                           [made] if table.made else [])
+                           [*more, *kernel_lines(self.manifest, self._profile)])
 
     def __call__(self, /, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Run on inputs given by position or by name; one output alone, several as a tuple.
@@ -283,7 +287,8 @@ class Executable:
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
         """Time every kernel over ``repeat`` runs on these inputs."""
         values = self._signature.bind(args, kwargs)
-        return self.launch_for(values).profile(values, repeat)
+        self._profile = self.launch_for(values).profile(values, repeat)
+        return self._profile
 
     def launch_for(self, values: Sequence[Any]) -> Launch:
         """The program for the shapes of these arguments, compiled if there is none.
@@ -431,29 +436,3 @@ def open_executable(code: Code, recompiler: Recompiler | None = None) -> Executa
     """
     launcher = open_launcher(code, stands_in=recompiler is not None)
     return Executable(code.manifest, launcher, recompiler, around=code.around, start=code.start)
-
-
-def explanation(signature: str, start: str, log: FallbackLog, more: Sequence[str] = ()) -> str:
-    """The text of ``explain()``: the signature, the start, further facts, and the log as a table.
-
-    The numbers are how often each was met: at compilation, and in calls.
-    """
-    counts = log.counts
-    lines = [signature, f"start: {start}", *more]
-    if not counts:
-        return "\n".join([*lines, "what weft does instead: nothing"])
-    lines.append("what weft does instead:")
-    for number, (fallback, count) in enumerate(counts.items(), 1):
-        lines += _entry(number, fallback, count)
-    return "\n".join(lines)
-
-
-def _entry(number: int, fallback: Fallback, count: int) -> list[str]:
-    times = f" ({count} times)" if count > 1 else ""
-    kind = " (listed only)" if fallback.listed_only else ""
-    rows = [("", f"{fallback.what}{times}{kind}"), ("because ", fallback.cause),
-            ("cost    ", fallback.cost), ("cure    ", fallback.cure)]
-    wrapped = [line for label, text in rows for line in textwrap.wrap(
-        text, 100, initial_indent=f"    {label}", subsequent_indent=" " * (4 + len(label)),
-        break_long_words=False, break_on_hyphens=False)]
-    return [f"{number:>3} {wrapped[0].strip()}", *wrapped[1:]]

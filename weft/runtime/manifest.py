@@ -185,7 +185,7 @@ class Manifest:
         _drop_defaults(plain["target"], {"kind": "cpu"})
         for step in plain["steps"]:
             _drop_defaults(step, {"device": asdict(HOST), "stream": 0, "variants": (),
-                                  "seconds": 0.0, "source": asdict(HOST), "waits": ()})
+                                  "seconds": 0.0, "source": asdict(HOST), "waits": (), "spent": ""})
         text = json.dumps(plain, indent=1, sort_keys=True)
         if self.vm is None:
             return text
@@ -390,7 +390,7 @@ def _step(plain: Mapping[str, Any], spaces: Sequence[str]) -> KernelCall:
                       tuple(_variant(v, spaces) for v in plain.get("variants", ())),
                       _seconds(plain.get("seconds", 0.0)),
                       _device(plain["source"]) if "source" in plain else HOST,
-                      tuple(map(_whole, plain.get("waits", ()))))
+                      tuple(map(_whole, plain.get("waits", ()))), _text(plain.get("spent", "")))
 
 
 def _variant(plain: Mapping[str, Any], spaces: Sequence[str]) -> VariantSpec:

@@ -35,8 +35,9 @@ class LoweredKernel:
     ``flops`` counts a multiply-add as two, ``bytes_moved`` what has to be read and written
     (``strategy/work.py``): a profile divides both by the time and compares them with the machine's
     peaks. ``sizes`` are the values of the scalar parameters, as texts over the symbols of the
-    program. ``seconds`` are the estimate by which the implementation was chosen, at typical sizes;
-    0 without one.
+    program. ``seconds`` are predicted from the loops (``CostModel.predict``), and ``spent`` says on
+    what; where that is impossible they are the estimate by which the implementation was chosen, at
+    typical sizes, or 0.
     """
 
     func: PrimFunc
@@ -45,6 +46,7 @@ class LoweredKernel:
     bytes_moved: Size
     sizes: tuple[Size, ...] = ()
     seconds: float = 0.0
+    spent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +155,12 @@ def lower_function(
     flops = count_flops(outputs)
     backend = backend_of(target)
     func = backend.lower(kernel.loop_nest(name), insertions=tir_passes)
-    threshold = backend.cost_model(target).parallel_from
+    costs = backend.cost_model(target)
+    predicted = costs.predict(func)
+    threshold = costs.parallel_from
     if threshold is not None:
         func = parallel_from(func, kernel.schedule, threshold)
     moved = count_bytes(kernel.tensors[:len(kernel.tensors) - kernel.num_outputs], outputs)
-    return LoweredKernel(func, kernel.implementation, flops, moved,
-                         kernel.sizes.values, kernel.seconds)
+    return LoweredKernel(func, kernel.implementation, flops, moved, kernel.sizes.values,
+                         kernel.seconds if predicted is None else predicted.seconds,
+                         "" if predicted is None else predicted.text(flops))

@@ -57,7 +57,8 @@ class KernelFacts:
     ``in_place`` is the number of the input whose memory the result must share: the kernel reads
     the input from the memory of its result. ``None``: the result has its own memory. ``sizes`` are
     the values of its scalar parameters, which follow the buffers, over the program's symbols.
-    ``seconds`` are estimated for typical sizes (0: no estimate).
+    ``seconds`` are predicted, and ``spent`` says on what; those of symbolic kernels are estimated
+    for typical sizes (0: no estimate).
     """
 
     symbol: str
@@ -68,6 +69,7 @@ class KernelFacts:
     in_place: int | None = None
     sizes: tuple[Size, ...] = ()
     seconds: float = 0.0
+    spent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,8 @@ def build_kernel(name: str, function: Function, target: Target, number: int = 0,
         code = _object_code(lowered.func, target, cache)
     facts = KernelFacts(name, lowered.implementation, lowered.flops, lowered.bytes_moved,
                         lowered.func.attrs.get("workspace_bytes", 0),
-                        lowered.func.attrs.get(IN_PLACE), lowered.sizes, lowered.seconds)
+                        lowered.func.attrs.get(IN_PLACE), lowered.sizes, lowered.seconds,
+                        lowered.spent)
     return BuiltKernel(facts, code)
 
 

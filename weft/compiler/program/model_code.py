@@ -170,7 +170,7 @@ def _calls(program: Program, launches: LaunchProgram, facts: Sequence[KernelFact
                                 program.kernels[step.kernel].text, known.flops, moved,
                                 _conditions(launch.path), launch.device, launch.stream,
                                 launch.variants, known.seconds, step.source or HOST,
-                                () if waits is None else waits[at]))
+                                () if waits is None else waits[at], known.spent))
     return tuple(calls)
 
 

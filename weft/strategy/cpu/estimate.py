@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
-from weft.codegen.cost_model import CostModel, call_work, tensor_types, typical_elements
+from weft.codegen.cost_model import CostModel, Prediction, call_work, tensor_types, typical_elements
 from weft.ir import Call, DType, TensorType
 from weft.strategy.cpu.dot_product.instruction import select_dot_instruction
 from weft.strategy.cpu.machine_model import machine_model
+from weft.strategy.cpu.prediction.predict import predict
 from weft.target import CpuTarget
+from weft.tir import PrimFunc
 
 # Bytes of L2 for each element of a row that is read twice: half of it holds the row and its result.
 _L2_BYTES_PER_ELEMENT = 16
@@ -30,6 +32,9 @@ class CpuCostModel(CostModel):
         model = machine_model(self._target)
         cycles = model.conversion_cycles(type_.dtype.itemsize) * math.prod(type_.concrete_shape)
         return model.seconds(cycles)
+
+    def predict(self, func: PrimFunc) -> Prediction | None:
+        return predict(func, self._target)
 
     def multiplies_bytes(self, left: DType, right: DType) -> bool:
         return select_dot_instruction(left, right, self._target) is not None

@@ -9,6 +9,7 @@ part of each time.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -131,6 +132,16 @@ class Stepper:
         addresses = [self.library.address(step.symbol) for step in self._steps]
         return TimedSteps(self.library, addresses, arguments)
 
+    def repeated(self, at: int, count: int) -> list[float]:
+        """Seconds of ``count`` calls of the kernel at one step, one after another."""
+        _, arguments, _ = self._calls[at]
+        if not isinstance(self.library, NativeLibrary) or not TimedSteps.takes([arguments]):
+            return []
+        address = self.library.address(self._steps[at].symbol)
+        timed = TimedSteps(self.library, [address] * count, [arguments] * count)
+        clock = timed.run()
+        return [max(end - start, 1e-9) for start, end in itertools.pairwise(clock)]
+
     def _timed_steps(self, clock: Sequence[float]) -> list[StepTime]:
         return [StepTime(step, start, max(end - start, 1e-9))
                 for step, start, end in zip(self._steps, clock, clock[1:], strict=False)]
@@ -220,6 +231,25 @@ def profile_module(stepper: Stepper, call: Callable[[], Any], repeat: int,
     roofline = Roofline(peak, measure_bandwidths(library, num_threads))
     limits = limits_of(stepper.manifest, [step.call for step in steps], roofline)
     return Profile(steps, module, peak, num_threads, roofline, tuple(limits))
+
+
+_SLICE_SECONDS = 0.002  # what the scheduler seldom interrupts
+
+
+def least_seconds(stepper: Stepper, at: int, once: float, budget: float) -> float:
+    """The shortest time of one kernel, that took ``once`` in its first call, in repeated calls."""
+    if once > _SLICE_SECONDS:
+        rounds = max(3, int(budget / once))
+        return min(_thread_seconds(lambda: stepper.repeated(at, 1)) for _ in range(rounds))
+    count = max(3, int(_SLICE_SECONDS / once))
+    rounds = max(3, int(budget / _SLICE_SECONDS))
+    return min((s for _ in range(rounds) for s in stepper.repeated(at, count)), default=once)
+
+
+def _thread_seconds(call: Callable[[], Any]) -> float:
+    start = time.thread_time()
+    call()
+    return time.thread_time() - start
 
 
 # Addresses of branch conditions, and the value that each must have for the step to run.

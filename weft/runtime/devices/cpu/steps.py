@@ -12,7 +12,7 @@ from weft.runtime.calls import KernelCall
 from weft.runtime.device import Device
 from weft.runtime.devices.cpu import threads
 from weft.runtime.devices.cpu.frame import Frame
-from weft.runtime.devices.cpu.stepper import Stepper, profile_module
+from weft.runtime.devices.cpu.stepper import Stepper, least_seconds, profile_module
 from weft.runtime.launchers import Code, Launch, Launcher
 from weft.runtime.library import Kernel, Library
 from weft.runtime.profile import Profile, StepTime
@@ -51,6 +51,18 @@ class StepsLaunch(Launch):
         with self._stepper(inputs, self.new_outputs(inputs)) as stepper:
             return profile_module(stepper, lambda: self.execute(inputs), repeat,
                                   threads.num_threads(self.manifest.threads))
+
+    def kernel_seconds(self, values: Sequence[Any], budget: float = 0.004) -> list[float]:
+        """Seconds of each kernel called alone, again and again, for about ``budget`` seconds each.
+
+        Its data stay in the caches that hold them. A kernel that takes longer than a time slice of
+        the scheduler is timed by the clock of the thread, which stands still while others run.
+        """
+        inputs = self.arrays(values)
+        self.launcher.apply_threads()
+        with self._stepper(inputs, self.new_outputs(inputs)) as stepper:
+            return [least_seconds(stepper, at, step.seconds, budget)
+                    for at, step in enumerate(stepper.run())]
 
     def _stepper(self, inputs: list[Any], outputs: list[Any]) -> Stepper:
         return Stepper(self.manifest, self._steps, self._functions_of,

@@ -1,0 +1,130 @@
+"""Predictions of lowered kernels: what they execute, which bytes they move, and how long it takes.
+
+All are for the shipped table of a CPU, so that they are the same on every host.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.strategy.kernels import WIDE_CPU, primitive
+from weft import op, tir
+from weft.codegen.cost_model import Prediction
+from weft.ir import var
+from weft.strategy import lower_function
+from weft.strategy.cpu.machine_model import machine_model
+from weft.strategy.cpu.prediction.affine import Forms, divisors_of
+from weft.strategy.cpu.prediction.core import products_of
+from weft.strategy.cpu.prediction.predict import predict
+from weft.strategy.cpu.prediction.ranges import Samples
+from weft.strategy.cpu.prediction.traffic import steps_of
+from weft.strategy.cpu.prediction.tree import tree_of
+
+MODEL = machine_model(WIDE_CPU)
+
+
+def _dense(m: int, n: int, k: int):
+    x, weight = var("x", (m, k)), var("w", (n, k))
+    return primitive([x, weight], op.nn.dense(x, weight))
+
+
+def _lowered(function):
+    return lower_function(function, WIDE_CPU)
+
+
+def _seconds_and_parts(function):
+    found = predict(_lowered(function).func, WIDE_CPU)
+    assert found is not None
+    return found.seconds, found.spent
+
+
+def test_a_gemm_executes_its_multiply_adds_and_takes_about_as_long():
+    function = _dense(256, 256, 256)
+    lowered = _lowered(function)
+    roots, _ = tree_of(lowered.func, MODEL.vector_bytes)
+    assert products_of(roots) == pytest.approx(256 ** 3, rel=0.01)
+    peak = MODEL.seconds(256 ** 3 / (16 * MODEL.fma_per_cycle))
+    assert peak < lowered.seconds < 1.3 * peak
+    assert lowered.spent.startswith("multiply-adds")
+
+
+@pytest.mark.parametrize(("flops", "text"), [
+    (160, "multiply-adds 72 %, remainders 18 %, loads 5 %"), (200, "multiply-adds 90 %, loads 5 %"),
+    (20, "multiply-adds 90 %, loads 5 %"), ("n", "multiply-adds 90 %, loads 5 %")])
+def test_multiply_adds_that_nobody_asked_for_are_remainders(flops, text):
+    found = Prediction(1.0, {"loads": 0.05, "multiply-adds": 0.9, "packing": 0.01}, 100)
+    assert found.text(flops) == text
+
+
+@pytest.mark.parametrize(("elements", "level"), [
+    (1 << 10, ""), (1 << 15, "bytes from L2"), (1 << 20, "bytes from L3"),
+    (1 << 25, "bytes from memory")])
+def test_data_come_from_the_level_that_holds_them(elements, level):
+    x, y = var("x", (elements,)), var("y", (elements,))
+    _, spent = _seconds_and_parts(primitive([x, y], op.add(x, y)))
+    levels = [name for name in spent if name.startswith("bytes")]
+    assert (levels[-1:] or [""]) == [level]
+
+
+def test_a_stream_from_memory_takes_as_long_as_its_bytes():
+    x, y = var("x", (1 << 25,)), var("y", (1 << 25,))
+    seconds, _ = _seconds_and_parts(primitive([x, y], op.add(x, y)))
+    memory = MODEL.machine.memory
+    cycles = (1 << 27) * (2 / memory.load_bytes_per_cycle + 1 / memory.store_bytes_per_cycle)
+    assert seconds == pytest.approx(MODEL.seconds(cycles), rel=0.25)
+
+
+def test_a_maximum_of_rows_waits_for_the_one_before():
+    x = var("x", (128, 768))
+    _, spent = _seconds_and_parts(primitive([x], op.max(x, axis=(1,))))
+    assert max(spent, key=spent.get) == "sums that wait"
+
+
+def test_more_work_takes_longer():
+    times = [_lowered(_dense(m, 512, 512)).seconds for m in (1, 8, 64, 512)]
+    assert times == sorted(times)
+
+
+def test_symbolic_kernels_keep_the_estimate_of_their_implementation():
+    x = var("x", ("n", 64))
+    lowered = _lowered(primitive([x], op.nn.relu(x)))
+    assert predict(lowered.func, WIDE_CPU) is None
+    assert lowered.spent == ""
+
+
+def test_foreign_code_is_not_predicted():
+    x = var("x", (64, 100))
+    assert predict(_lowered(primitive([x], op.sort(x))).func, WIDE_CPU) is None
+
+
+def test_quotients_and_remainders_of_a_fused_loop_are_digits():
+    i = tir.Var("i")
+    index = i // 8 * 100 + i % 8 * 3
+    forms = Forms()
+    outer, inner = forms.define(i, 40, divisors_of([index])[i])
+    assert (outer.extent, inner.extent) == (5, 8)
+    assert dict(forms.of(index).terms) == {outer: 100, inner: 3}
+
+
+def test_a_variable_of_two_loops_has_the_digits_of_the_one_around():
+    i, forms = tir.Var("i"), Forms()
+    for extent in (4, 9):
+        (digit,) = forms.define(i, extent, ())
+        assert dict(forms.of(i * 2).terms) == {digit: 2}
+
+
+def test_the_mean_of_a_dependent_extent_counts_its_iterations():
+    i, j = tir.Var("i"), tir.Var("j")
+    samples = Samples().within(i, tir.const(0), tir.const(7))
+    extent = tir.minimum(8 - i, 3) - tir.maximum(1 - i, 0)
+    assert samples.mean(extent) == pytest.approx(19 / 7)
+    blocks = samples.within(j, tir.const(0), (extent + 1) // 2)
+    left = tir.minimum(2, extent - j * 2)
+    assert samples.mean((extent + 1) // 2) * blocks.mean(left) == pytest.approx(19 / 7)
+
+
+@pytest.mark.parametrize(("offsets", "steps"), [
+    ([4.0], []), ([0.0, 64.0, 128.0], [(64.0, 3)]),
+    ([0.0, 64.0, 1000.0, 1064.0], [(64.0, 2.0), (1000.0, 2)])])
+def test_constant_offsets_are_loops(offsets, steps):
+    assert steps_of(offsets) == steps
