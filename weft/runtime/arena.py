@@ -10,7 +10,7 @@ import threading
 from array import array
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ HUGE_PAGE = 2 << 20
 _PURPOSE = "compiled code"
 
 T = TypeVar("T")
+# The address of the first byte, and the number of bytes.
+Region: TypeAlias = "tuple[int, int]"
 
 
 class AlignedBlock:
@@ -180,6 +182,12 @@ class ArenaPool:
         """The memory of all arenas, those in use included."""
         with self._lock:
             return sum(block.nbytes for block in self._blocks.values())
+
+    @property
+    def regions(self) -> list[Region]:
+        """The addresses and bytes of all arenas, those in use included."""
+        with self._lock:
+            return [(block.address, block.nbytes) for block in self._blocks.values()]
 
     def _exchange(self, first: int) -> int:
         """Make ``first`` the head of the list; the old head. No other code runs in between."""

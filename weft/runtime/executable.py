@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from weft.runtime.arena import Region
 from weft.runtime.buffers import BoundCall
 from weft.runtime.call_sizes import SizeOutOfRangeError, fixed_sizes
 from weft.runtime.explanation import explanation, kernel_lines
@@ -20,6 +21,7 @@ from weft.runtime.launchers import (
 )
 from weft.runtime.library import Library
 from weft.runtime.manifest import Manifest, TensorSpec
+from weft.runtime.memory_use import MemoryUse
 from weft.runtime.ndarray import to_numpy, with_sizes
 from weft.runtime.profile import Profile
 from weft.runtime.programs_by_size import KeptPrograms, LaunchesBySize, Shapes, shape_of
@@ -162,6 +164,21 @@ class Executable:
     def arena_nbytes(self) -> int:
         """The memory for temporaries that calls so far needed, in bytes."""
         return 0 if self.launcher is None else self.launcher.arena_nbytes
+
+    def memory(self) -> MemoryUse:
+        """What the module keeps between calls: ``print(mod.memory())`` shows a table.
+
+        Weights, states, the memory of results that nobody holds, code, and arenas for intermediate
+        results; those of programs that calls have compiled for their sizes are included.
+        """
+        return MemoryUse.of(self._regions())
+
+    def _regions(self) -> dict[str, list[Region]]:
+        found = {} if self.launcher is None or not self.runs_here else self.launcher.memory()
+        for program in self._programs.programs:
+            for name, regions in program._regions().items():  # noqa: SLF001 - of the same class
+                found.setdefault(name, []).extend(regions)
+        return found
 
     @property
     def sizes(self) -> tuple[Shapes, ...]:

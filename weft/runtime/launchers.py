@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
 
-from weft.runtime.arena import AlignedBlock, aligned_bytes
+from weft.runtime.arena import AlignedBlock, Region, address_of, aligned_bytes
 from weft.runtime.buffers import (
     BoundCall,
     check_apart,
@@ -32,7 +32,7 @@ from weft.runtime.buffers import (
 from weft.runtime.call_sizes import CallSizes
 from weft.runtime.devices.cpu import threads
 from weft.runtime.devices.cpu.host import host_features, machine, system
-from weft.runtime.library import Library
+from weft.runtime.library import HostLibrary, Library
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec, TensorSpec
 from weft.runtime.ndarray import to_numpy
 from weft.runtime.outputs import Blocks, CountedOutputs, no_blocks, output_maker
@@ -298,6 +298,16 @@ class Launcher(ABC):
     def arena_nbytes(self) -> int:
         """The memory for temporaries that calls so far needed, in bytes."""
         return 0
+
+    def memory(self) -> dict[str, list[Region]]:
+        """The memory of the host that is kept between calls, by purpose."""
+        results = [memory for blocks in self.output_blocks if blocks for memory, _ in tuple(blocks)]
+        arrays = {"weights": [self.constants], "states": [*self.state.values()],
+                  "results to reuse": results}
+        regions = {name: [(address_of(array), array.nbytes) for array in found]
+                   for name, found in arrays.items()}
+        code = self.library.regions() if isinstance(self.library, HostLibrary) else []
+        return {**regions, "code": code}
 
     def summary(self) -> str:
         """What the program consists of, for ``repr``."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from weft.runtime.arena import AlignedBlock
+from weft.runtime.arena import AlignedBlock, Region
 from weft.runtime.device import HOST, Device
 from weft.support.errors import ArtifactError
 from weft.support.registry import Registry
@@ -63,6 +63,10 @@ class HostLibrary(abc.ABC):
 
     def synchronize(self) -> None:  # noqa: B027 - not abstract
         """Do nothing: a kernel is done when its call returns."""
+
+    def regions(self) -> list[Region]:
+        """The addresses and bytes of the code; none if the system's loader placed it."""
+        return []
 
 
 def synchronous(library: Library, launch: Kernel) -> Kernel:

@@ -89,6 +89,12 @@ class KeptPrograms(Generic[K, V]):
         with self._table_lock:
             return tuple(self._programs)
 
+    @property
+    def programs(self) -> tuple[V, ...]:
+        """The kept programs, most recently used last."""
+        with self._table_lock:
+            return tuple(self._programs.values())
+
     def find(self, key: K) -> V | None:
         """The program of ``key`` if it is kept."""
         with self._table_lock:

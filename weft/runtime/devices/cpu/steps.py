@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.runtime.arena import ArenaPool, Pool, address_of
+from weft.runtime.arena import ArenaPool, Pool, Region, address_of
 from weft.runtime.call_sizes import CallSizes, steps_at
 from weft.runtime.calls import KernelCall
 from weft.runtime.device import Device
@@ -101,6 +101,10 @@ class Steps(Launcher):
     def kernel(self) -> Callable[[str, int, Device, int], Kernel]:
         """The kernels of the library, each looked up once."""
         return functools.cache(self.library.kernel)
+
+    def memory(self) -> dict[str, list[Region]]:
+        """See ``Launcher.memory``."""
+        return {**super().memory(), "arenas": self.arenas.regions}
 
     @property
     def arena_nbytes(self) -> int:

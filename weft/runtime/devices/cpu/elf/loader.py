@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from weft.runtime.arena import Region
 from weft.runtime.devices.cpu.elf import x86_64
 from weft.runtime.devices.cpu.elf.object_file import (
     ABSOLUTE,
@@ -56,6 +57,10 @@ class ObjectLibrary(NativeLibrary):
         self._addresses = linked.global_addresses()
         if config.perf_map:
             write_perf_map(linked.sized_symbols())
+
+    def regions(self) -> list[Region]:
+        """See ``HostLibrary.regions``."""
+        return [(self._pages.address, self._pages.bytes.nbytes)]
 
     def address(self, symbol: str) -> int:
         """The address of a function or variable; ``CodegenError`` for an unknown symbol."""
