@@ -168,7 +168,7 @@ class Executable:
     def memory(self) -> MemoryUse:
         """What the module keeps between calls: ``print(mod.memory())`` shows a table.
 
-        Weights, states, the memory of results that nobody holds, code, and arenas for intermediate
+        Weights, states, the memory of results that were freed, code, and arenas for intermediate
         results; those of programs that calls have compiled for their sizes are included.
         """
         return MemoryUse.of(self._regions())
