@@ -66,6 +66,7 @@ def compile(
     placement: PlacementLike = None,
     soft_placement: bool = False,
     strict: bool = False,
+    tier: str = "full",
     **knobs: Any,
 ) -> Executable:
     """Compile ``model`` for ``target``.
@@ -98,6 +99,9 @@ def compile(
     pass its position. ``codegens`` name external code generators (docs/codegen.md).
     ``strict`` raises ``StrictError`` where weft otherwise warns of what it does instead, also in
     calls of the result (``weft.FallbackWarning``; docs/performance.md, "What weft does instead").
+    ``tier="fast"`` answers sooner with code that calls somewhat slower, and replaces it between
+    calls as soon as a thread has made the rest; results are the same bits
+    (``Executable.wait_until_optimized``; docs/compile_time.md).
     ``knobs`` are settings of ``weft.config`` for this compilation, such as ``debug=5``.
     ``threads=n`` is also kept in the executable and its artifacts, whose calls use ``n`` threads
     unless ``with weft.config(threads=m)`` around a call overrides it.
@@ -107,7 +111,7 @@ def compile(
     """
     return _compile(model, example_inputs, CompileRequest(
         target, inputs, opt_level, passes, rules, tir_passes, codegens, specialize, state, outputs,
-        devices, placement, soft_placement, strict, knobs))
+        devices, placement, soft_placement, strict, tier, knobs))
 
 
 def compile_recorded(module: IRModule, state: Mapping[str, str] | None = None) -> Executable:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -91,6 +92,8 @@ def _found_or_made(source: Source, options: CompileOptions, make: Callable[[Memo
         made = make(entry.memory)
         code = replace(made, manifest=replace(made.manifest, fallbacks=log.found), start=start)
         is_current = active_records().digest == options.records  # not if tuning ran meanwhile
+        if isinstance(code, ModelCode) and code.improve is not None:
+            return replace(code, improve=entry.improving(code, code.improve, is_kept=is_current))
         if isinstance(code, ModelCode) and is_current:
             entry.write(code)
         return code
@@ -194,6 +197,25 @@ class _Entry:
             finish()
         else:
             threading.Thread(target=finish, name="weft cache").start()
+
+    def improving(self, first: ModelCode, improve: Callable[[], ModelCode], *, is_kept: bool
+                  ) -> Callable[[], ModelCode]:
+        """``improve`` of the first code, which writes the entry; until then its files stay."""
+        entry = copy(self)
+        self._blocks = []
+
+        def made() -> ModelCode:
+            try:
+                code = improve()
+                code = replace(code, start=first.start, manifest=replace(
+                    code.manifest, fallbacks=first.manifest.fallbacks))
+                if is_kept:
+                    entry.write(code)
+                return code
+            finally:
+                entry.close()
+
+        return made
 
     def close(self) -> None:
         """Remove the files of blocks that are not part of the entry."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from weft.compiler.program.constants import ConstantMemory, Memory
     from weft.compiler.stages import Stages
     from weft.frontend.source import Source
+    from weft.runtime.improvement import Improvement
 
 # The names of the tensors that are computed (``None``: the outputs), and of those that are given.
 _Names: TypeAlias = "tuple[tuple[str, ...] | None, tuple[str, ...]]"
@@ -64,13 +65,15 @@ class Compiler(Protocol):
 class Compilation:
     """The ``Recompiler`` of a model that this process compiled.
 
-    ``code`` is ``None`` for a model without a program for all sizes; ``counts``: whether sizes that
+    ``code`` is ``None`` for a model without a program for all sizes, and for one whose code an
+    ``improvement`` is still to make; ``counts``: whether sizes that
     data determines are symbols of the program, if they are to be.
     """
 
-    def __init__(self, compiler: Compiler | None, code: ModelCode | None, *, counts: bool
-                 ) -> None:
+    def __init__(self, compiler: Compiler | None, code: ModelCode | None, *, counts: bool,
+                 improvement: Improvement | None = None) -> None:
         self._compiler = compiler
+        self._improvement = improvement
         self._code = code
         self._counts = counts
         self._parts: KeptPrograms[_Names, Executable] = KeptPrograms()
@@ -91,7 +94,13 @@ class Compilation:
 
     @property
     def code(self) -> ModelCode:
-        """Objects, constants and manifest; ``ArtifactError`` for a model without a program."""
+        """Objects, constants and manifest; ``ArtifactError`` for a model without a program.
+
+        Waits for the optimised code of a model of the tier "fast".
+        """
+        if self._code is None and self._improvement is not None:
+            self._improvement.wait()
+            self._code = self._improvement.code or self.compiler.code()
         if self._code is None:
             raise ArtifactError("a model with dynamic shapes cannot be pickled",
                                 help="give all sizes, or compile the model in each process")

@@ -6,17 +6,21 @@ the code up or keeps it, ``program.build`` makes it, and ``open_program`` loads 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from weft.compiler.cache import ProgramCode, Remember, cached
 from weft.compiler.compilation import Compilation
-from weft.compiler.open_model import open_program
+from weft.compiler.open_model import load_launcher, open_program
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.code import ModelCode
 from weft.compiler.program.constants import Memory
 from weft.compiler.request import CheckedRequest, CompileRequest
 from weft.frontend.source import Examples, ModelLike, Source, open_source
 from weft.runtime.executable import Executable
+from weft.runtime.improvement import Improvement
+from weft.support.config import config
 from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError, InternalError
 from weft.support.fallback import FallbackLog, recording
@@ -50,10 +54,33 @@ class ModelCompiler:
         code = replace(code, manifest=replace(code.manifest, threads=self.checked.threads))
         whole = code if isinstance(code, ModelCode) else None
         counts = whole is None or bool(whole.manifest.counts)
-        return open_program(code, self.options, Compilation(self, whole, counts=counts))
+        if whole is None or whole.improve is None:
+            return open_program(code, self.options, Compilation(self, whole, counts=counts))
+        improvement = self._improvement(whole, whole.improve)
+        executable = open_program(
+            code, self.options, Compilation(self, None, counts=counts, improvement=improvement))
+        executable.improve(improvement)
+        return executable
+
+    def _improvement(self, first: ModelCode, improve: Callable[[], ModelCode]) -> Improvement:
+        """What makes the optimised code of a model; the first code answers meanwhile."""
+        def make() -> ModelCode:
+            with config(progress=False), recording(FallbackLog(is_trial=True)):
+                made = improve()
+            manifest = replace(made.manifest, threads=self.checked.threads)
+            return replace(made, manifest=manifest)
+
+        return Improvement(make, partial(load_launcher, options=self.options),
+                           first.manifest.signature())
 
     def code(self) -> ModelCode:
-        """The code of a model that has a program, from the cache or compiled again."""
+        """The optimised code of a model that has a program, from the cache or compiled again."""
+        return self._with(replace(self.options, tier="full"))._code_of_program()
+
+    def _with(self, options: CompileOptions) -> ModelCompiler:
+        return replace(self, checked=replace(self.checked, options=options))
+
+    def _code_of_program(self) -> ModelCode:
         with self.checked.settings():
             code = cached(self.source, self.options, self._make)
         if not isinstance(code, ModelCode):
@@ -65,8 +92,8 @@ class ModelCompiler:
         """The executable for options that fix the sizes of a model with dynamic shapes."""
         self.source.check_unchanged()
         with self.checked.settings(), fixed.settings():
-            made = replace(self, checked=replace(self.checked, options=fixed))
-            return made.opened(made.code())
+            made = self._with(fixed)
+            return made.opened(made._code_of_program())
 
     def code_in(self, options: CompileOptions, memory: Memory) -> ModelCode:
         """The code for these options, whose constants go to ``memory``; the cache has its kernels.

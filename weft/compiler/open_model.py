@@ -10,7 +10,7 @@ from weft.compiler.build.callbacks import errors_raised
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.code import ModelCode, PerShape
 from weft.runtime.executable import Executable, Recompiler, open_executable
-from weft.runtime.launchers import Code
+from weft.runtime.launchers import Code, Launcher, open_launcher
 from weft.runtime.library import Library
 from weft.support import trace
 from weft.support.errors import OptionError
@@ -33,12 +33,20 @@ def open_program(code: ModelCode | PerShape, options: CompileOptions, recompiler
         raise OptionError("specialize is for models with symbolic sizes",
                           got=manifest.signature(),
                           help='name the sizes: inputs={"x": ("batch", 3, 224, 224)}')
-    around = functools.partial(errors_raised, code.callbacks) if code.callbacks else None
-    specialize = None if manifest.vm is None else _specializer(options)
     with trace.span("load"), stage("linking and loading"):
-        return open_executable(
-            Code(manifest, functools.partial(_load, code, options), code.constants, around,
-                 specialize, code.start), recompiler)
+        return open_executable(_runnable(code, options), recompiler)
+
+
+def load_launcher(code: ModelCode, options: CompileOptions) -> Launcher:
+    """The launcher of a model's code; raises what loading raises."""
+    return open_launcher(_runnable(code, options))
+
+
+def _runnable(code: ModelCode, options: CompileOptions) -> Code:
+    around = functools.partial(errors_raised, code.callbacks) if code.callbacks else None
+    specialize = None if code.manifest.vm is None else _specializer(options)
+    return Code(code.manifest, functools.partial(_load, code, options), code.constants, around,
+                specialize, code.start)
 
 
 def _specializer(options: CompileOptions) -> Specialize:

@@ -31,6 +31,7 @@ from weft.support.errors import OptionError, TargetError
 from weft.target import CpuTarget, Target
 
 MAX_OPT_LEVEL = 3
+TIERS = ("fast", "full")
 
 # A target or its text, or one for each part of the machine: {"gpu": "cuda", "host": "cpu"}.
 TargetLike: TypeAlias = "Target | str | Mapping[str, Target | str] | None"
@@ -56,7 +57,8 @@ class CompileOptions:
     tensors to compute, by the names of the model; ``None``: its outputs. ``devices`` are those that
     the program is spread over (none: the target's alone), ``placement`` says how (``None``: by the
     annotations of the program). With ``soft_placement``, what names another device runs on the
-    first one.
+    first one. ``tier`` says whether the first code is all that there will be; it decides about no
+    result, and is not part of a key.
     """
 
     target: Target
@@ -76,6 +78,7 @@ class CompileOptions:
     devices: tuple[DeviceSpec, ...] = ()
     placement: PlacementSpec = None
     soft_placement: bool = False
+    tier: str = "full"
 
     @staticmethod
     def make(
@@ -91,6 +94,7 @@ class CompileOptions:
         placement: PlacementLike = None,
         *,
         soft_placement: bool = False,
+        tier: str = "full",
     ) -> CompileOptions:
         """Checked options; raises ``OptionError`` and ``TargetError``.
 
@@ -100,6 +104,9 @@ class CompileOptions:
         if not known or not 0 <= opt_level <= MAX_OPT_LEVEL:
             raise OptionError("opt_level cannot be used", expected=f"0 to {MAX_OPT_LEVEL}",
                               got=repr(opt_level))
+        if tier not in TIERS:
+            raise OptionError("tier cannot be used", expected=" or ".join(map(repr, TIERS)),
+                              got=repr(tier))
         chosen, host = targets_of(config.target if target is None else target)
         on_devices = devices_of(devices, chosen)
         if placement is not None and not on_devices and backend_of(chosen).device == HOST:
@@ -115,7 +122,8 @@ class CompileOptions:
                               data_sizes=not (on_devices and backend_of(chosen).device == HOST)
                               and _takes_data_sizes(chosen, codegens),
                               host=host, outputs=_outputs(outputs), devices=on_devices,
-                              placement=placement_of(placement), soft_placement=soft_placement)
+                              placement=placement_of(placement), soft_placement=soft_placement,
+                              tier=tier)
 
     def target_of(self, manifest: Manifest) -> Target:
         """The target of a program: the host's for one that a device cannot run at all."""

@@ -42,6 +42,7 @@ class CompileRequest:
     placement: PlacementLike = None
     soft_placement: bool = False
     strict: bool = False
+    tier: str = "full"
     knobs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -75,7 +76,7 @@ class CompileRequest:
         options = CompileOptions.make(
             self.target, self.opt_level, self.inputs, self.codegens, extensions, self.specialize,
             self.state, self.outputs, self.devices, self.placement,
-            soft_placement=self.soft_placement)
+            soft_placement=self.soft_placement, tier=self.tier)
         _check_positions(options)
         return CheckedRequest(options, self.knobs, self.threads())
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -31,6 +32,10 @@ from weft.runtime.state import State
 from weft.support.deprecation import renamed_arguments, renamed_method
 from weft.support.errors import ArtifactError, InvalidInputError
 from weft.support.fallback import Fallback, FallbackLog, module_log, recording, report
+from weft.support.fork_locks import renew_in_child
+
+if TYPE_CHECKING:
+    from weft.runtime.improvement import Improvement
 
 
 class Recompiler(Protocol):
@@ -114,6 +119,9 @@ class Executable:
             self._launches = launches or LaunchesBySize(launcher)
         self._general: Executable | None = None
         self._profile: Profile | None = None
+        self._improvement: Improvement | None = None
+        self._change = threading.Lock()  # of the launcher
+        renew_in_child(self, "_change")
         self._fixed: Launch | None = None
         self._bind_fixed()
 
@@ -213,10 +221,43 @@ class Executable:
         if self.launcher is None:
             self.state.share(arrays)
             return
-        self.launcher.share_state(arrays)
-        self._bind_fixed()
-        if self._launches is not None:
-            self._launches.clear()
+        with self._change:
+            self.launcher.share_state(arrays)
+            self._bind_fixed()
+            if self._launches is not None:
+                self._launches.clear()
+
+    def improve(self, improvement: Improvement) -> None:
+        """Start to make faster code, which ``continue_with`` puts in place."""
+        self._improvement = improvement
+        improvement.start(self)
+
+    def continue_with(self, launcher: Launcher) -> None:
+        """Run later calls by ``launcher``, which runs the same program faster.
+
+        Calls that have begun, and ``BoundCall``, end as they began. The state stays in its memory.
+        """
+        with self._change:
+            if self.launcher is not None:
+                launcher.take_over(self.launcher)
+            self.manifest = launcher.manifest
+            self.launcher = launcher
+            if self._launches is not None:
+                self._launches = LaunchesBySize(launcher)
+            self._general = None
+            self._bind_fixed()
+
+    def wait_until_optimized(self, timeout: float | None = None) -> bool:
+        """Wait until ``tier="fast"`` has put the optimised code in place; whether it has.
+
+        ``timeout`` is in seconds. Other executables are optimised from the start.
+        """
+        return self._improvement is None or self._improvement.wait(timeout)
+
+    @property
+    def tier(self) -> str:
+        """``"fast"`` until the optimised code is in place, ``"full"`` from then on."""
+        return "full" if self._improvement is None or self._improvement.wait(0) else "fast"
 
     def explain(self) -> str:
         """How the model runs, and what weft does instead of what was asked for, as text.
@@ -229,7 +270,8 @@ class Executable:
         table = self._programs
         made = (f"compiled for sets of input shapes: {table.made}, of which {len(table.keys)} are "
                 f"kept (at most {table.limit}, WEFT_DYNAMIC_PROGRAMS)")
-        more = [made] if table.made else []
+        more = [] if self._improvement is None else [f"tier: {self._improvement.text}"]
+        more += [made] if table.made else []
         return explanation(self.manifest.signature(), self._start, self.fallbacks,
                            [*more, *kernel_lines(self.manifest, self._profile)])
 

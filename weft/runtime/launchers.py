@@ -290,6 +290,11 @@ class Launcher(ABC):
         """Keep states in memory of the caller; every ``Launch`` must be made again."""
         self.state.share(arrays)
 
+    def take_over(self, other: Launcher) -> None:
+        """Continue with the state and the log of another launcher of the same program."""
+        self.fallbacks = other.fallbacks
+        self.__dict__["state"] = other.state
+
     def apply_threads(self) -> None:
         """Tell the code the number of threads that its next call uses."""
         self.threading.apply(threads.num_threads(self.manifest.threads))

@@ -16,7 +16,7 @@ from weft.compiler.memory_budget import budget_of, within
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, run_pipeline
 from weft.compiler.program.code import ModelCode, PerShape
-from weft.compiler.program.constants import ConstantMemory, Memory
+from weft.compiler.program.constants import ConstantMemory, Memory, OwnBlock
 from weft.compiler.program.forms import (
     Form,
     FormKind,
@@ -41,6 +41,7 @@ from weft.support import progress, trace
 from weft.support.config import config
 from weft.support.dataclass import dataclass
 from weft.support.errors import (
+    InternalError,
     TargetError,
     TypeInferenceError,
     UnsupportedModelError,
@@ -217,7 +218,9 @@ def _built(program: Program, mod: IRModule, options: CompileOptions,
     while True:
         with trace.span("variants"):
             program = add_variants(program, options.target, options.specialize)
-        code = build_model(program, options, memory)
+        memory = memory or OwnBlock()
+        code = _first_code(program, options, memory) if budget is None else \
+            build_model(program, options, memory)
         if isinstance(code, NotInPlace):
             refused |= code.kernels
             report(fallbacks.copied_in_place(
@@ -230,6 +233,23 @@ def _built(program: Program, mod: IRModule, options: CompileOptions,
             limit -= max(excess, budget // 64, 1)
         with trace.span("lower program"), stage("program and memory"):
             program = lower_program(mod, dict(options.state), refused, _limit(limit, options))
+
+
+def _first_code(program: Program, options: CompileOptions, memory: ConstantMemory
+                ) -> ModelCode | NotInPlace:
+    """The code of ``program``, which in the tier "fast" can be improved later."""
+    is_fast = options.tier == "fast" and options.backend.launched_by == "steps"
+    code = build_model(program, options, memory, has_main=not is_fast)
+    if not is_fast or isinstance(code, NotInPlace) or code.callbacks:
+        return code
+    return replace(code, improve=partial(_improved, program, options, memory))
+
+
+def _improved(program: Program, options: CompileOptions, memory: ConstantMemory) -> ModelCode:
+    made = build_model(program, options, memory)
+    if isinstance(made, NotInPlace):
+        raise InternalError("kernels that worked in place do so no more")
+    return made
 
 
 def _limit(budget: int | None, options: CompileOptions) -> Callable[[Program], Program] | None:

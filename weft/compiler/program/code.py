@@ -6,6 +6,8 @@ what makes code.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from weft.compiler.build.callbacks import Callback
@@ -22,7 +24,8 @@ class ModelCode:
 
     Code with ``callbacks`` calls Python functions, and so is valid in this process only, as is code
     that refers to memory outside of the block, ``kept``. ``start`` says whether it came from the
-    disk cache, and if not, why.
+    disk cache, and if not, why. Code of the tier "fast" has ``improve``, which makes the code that
+    calls fastest, with the same constants.
     """
 
     manifest: Manifest
@@ -31,6 +34,7 @@ class ModelCode:
     callbacks: tuple[Callback, ...] = ()
     kept: tuple[np.ndarray, ...] = ()
     start: str = ""
+    improve: Callable[[], ModelCode] | None = None
 
     def check_portable(self) -> None:
         """Raise ``ArtifactError`` for code that is valid in this process only."""

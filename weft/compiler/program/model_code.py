@@ -60,11 +60,11 @@ class NotInPlace:
     kernels: frozenset[str]
 
 
-def build_model(program: Program, options: CompileOptions, memory: ConstantMemory | None = None
-                ) -> ModelCode | NotInPlace:
+def build_model(program: Program, options: CompileOptions, memory: ConstantMemory | None = None,
+                *, has_main: bool = True) -> ModelCode | NotInPlace:
     """Object code, constants and manifest of a lowered program, whose constants go to ``memory``.
 
-    For kernels that cannot work in place there is no code: the program is lowered without them.
+    Without ``has_main`` the runtime calls the kernels. For kernels that cannot work in place there is no code: the program is lowered without them.
     """
     memory = memory or OwnBlock()
     memory.begin(program.constants)
@@ -75,17 +75,17 @@ def build_model(program: Program, options: CompileOptions, memory: ConstantMemor
         return NotInPlace(missed)
     constants = memory.place(placed.program.constants)
     try:
-        return _code_of(placed, constants, options)
+        return _code_of(placed, constants, options, has_main=has_main)
     except DeviceMemoryError:
         if placed.late_copies is None:
             raise
         smaller = dataclasses.replace(placed, program=placed.late_copies, late_copies=None)
-        return _code_of(smaller, constants, options)
+        return _code_of(smaller, constants, options, has_main=has_main)
 
 
 @stage("program and memory")
-def _code_of(placed: PlacedKernels, constants: PlacedConstants, options: CompileOptions
-             ) -> ModelCode:
+def _code_of(placed: PlacedKernels, constants: PlacedConstants, options: CompileOptions, *,
+             has_main: bool) -> ModelCode:
     target, backend = options.target, options.backend
     program, kernels = placed.program, placed.kernels
     facts = [kernel.facts for kernel in kernels]
@@ -94,7 +94,7 @@ def _code_of(placed: PlacedKernels, constants: PlacedConstants, options: Compile
     launches = layout.launches
     verify_memory(program, launches, facts)
     with trace.span("main"):
-        main = main_object(backend, launches, target)
+        main = main_object(backend, launches, target) if has_main else None
     mains = () if main is None else (main,)
     spec = backend.target_spec(target)
     if placed.host is not None:
