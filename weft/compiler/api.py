@@ -92,19 +92,15 @@ def compile(
     module keeps that tensor itself, zeros at first, and updates it in place; calls neither take
     nor return it (``Executable.state``).
 
-    ``devices``, ``placement`` and ``soft_placement`` spread the program over several devices, such
-    as ``[weft.SimDevice(0), "sim:1", "cpu"]`` (docs/graphs.md, "Several devices").
+    ``devices``, ``placement``, ``soft_placement`` spread it over several devices (docs/graphs.md).
     ``passes`` are users' passes over the IR, ``rules`` rewrite rules that ``simplify_expr`` applies
     before its own, ``tir_passes`` functions over the loops of each kernel; ``weft.pass_at`` gives a
     pass its position. ``codegens`` name external code generators (docs/codegen.md).
     ``strict`` raises ``StrictError`` where weft otherwise warns of what it does instead, also in
     calls of the result (``weft.FallbackWarning``; docs/performance.md, "What weft does instead").
-    ``tier="fast"`` answers sooner with code that calls somewhat slower, and replaces it between
-    calls as soon as a thread has made the rest; results are the same bits
-    (``Executable.wait_until_optimized``; docs/compile_time.md).
-    ``knobs`` are settings of ``weft.config`` for this compilation, such as ``debug=5``.
-    ``threads=n`` is also kept in the executable and its artifacts, whose calls use ``n`` threads
-    unless ``with weft.config(threads=m)`` around a call overrides it.
+    ``tier="fast"`` answers sooner and makes faster code in a thread (docs/compile_time.md).
+    ``knobs`` are settings of ``weft.config`` for this compilation, such as ``debug=5``. Calls of
+    the executable and of its artifacts use ``threads=n`` unless ``weft.config`` overrides it.
 
     Raises ``InvalidModelError``, ``UnsupportedModelError``, ``TypeInferenceError``,
     ``OptionError``, ``PassError``, ``TargetError``, ``MissingToolError`` and ``StrictError``.

@@ -75,12 +75,13 @@ class ModelCompiler:
 
     def code(self) -> ModelCode:
         """The optimised code of a model that has a program, from the cache or compiled again."""
-        return self._with(replace(self.options, tier="full"))._code_of_program()
+        return self._with(replace(self.options, tier="full")).first_code()
 
     def _with(self, options: CompileOptions) -> ModelCompiler:
         return replace(self, checked=replace(self.checked, options=options))
 
-    def _code_of_program(self) -> ModelCode:
+    def first_code(self) -> ModelCode:
+        """The code of a model that has a program, of the tier that the options ask for."""
         with self.checked.settings():
             code = cached(self.source, self.options, self._make)
         if not isinstance(code, ModelCode):
@@ -93,7 +94,7 @@ class ModelCompiler:
         self.source.check_unchanged()
         with self.checked.settings(), fixed.settings():
             made = self._with(fixed)
-            return made.opened(made._code_of_program())
+            return made.opened(made.first_code())
 
     def code_in(self, options: CompileOptions, memory: Memory) -> ModelCode:
         """The code for these options, whose constants go to ``memory``; the cache has its kernels.

@@ -36,7 +36,7 @@ class Improvement:
     """
 
     def __init__(self, make: Callable[[], Any], load: Callable[[Any], Launcher], what: str) -> None:
-        self._steps = (make, load)
+        self._make, self._load = make, load
         self._what = what
         self._done = threading.Event()
         self._process = os.getpid()
@@ -75,22 +75,21 @@ class Improvement:
 
     def _run(self, owner: weakref.ref[Executable]) -> None:
         try:
-            value: Any = None
-            for number, step in enumerate(self._steps):
-                with _step:
-                    if _ending.is_set():
-                        return
-                    value = step(value) if number else step()  # type: ignore[call-arg]
-                self.code = self.code or value
-            executable = owner()
-            if executable is not None:
-                executable.continue_with(value)
+            with _step:
+                if _ending.is_set():
+                    return
+                code = self._make()
+            with _step:
+                executable = owner()
+                if executable is not None and not _ending.is_set():
+                    executable.continue_with(self._load(code))
+            self.code = code
         except BaseException as error:  # noqa: BLE001 - the executable answers without it
             self.error = error
             logger("compiler").warning("the optimised code of %s could not be made, so calls stay "
                                        "slower: %s", self._what, error)
         finally:
-            self._steps = ()
+            del self._make, self._load  # which hold the program
             self._done.set()
 
     def end(self) -> None:

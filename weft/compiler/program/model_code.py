@@ -64,7 +64,8 @@ def build_model(program: Program, options: CompileOptions, memory: ConstantMemor
                 *, has_main: bool = True) -> ModelCode | NotInPlace:
     """Object code, constants and manifest of a lowered program, whose constants go to ``memory``.
 
-    Without ``has_main`` the runtime calls the kernels. For kernels that cannot work in place there is no code: the program is lowered without them.
+    Without ``has_main`` the runtime calls the kernels. For kernels that cannot work in place there
+    is no code: the program is lowered without them.
     """
     memory = memory or OwnBlock()
     memory.begin(program.constants)
