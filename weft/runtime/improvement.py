@@ -45,7 +45,7 @@ class Improvement:
         self.error: BaseException | None = None
 
     def start(self, executable: Executable) -> None:
-        """Begin; ``executable`` gets the launcher unless nobody holds it any more."""
+        """Start the thread, which gives ``executable`` the launcher if it still exists then."""
         run, owner = copy_context().run, weakref.ref(executable)
         self._thread = threading.Thread(target=run, args=(self._run, owner), daemon=True,
                                         name="weft optimizer")
