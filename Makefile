@@ -4,7 +4,7 @@ PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-torch demo examples test test-fast test-all test-onnx test-cuda test-layers test-torch test-wheel test-other-python fuzz gate docs lint types layers size bench bench-kernels bench-compile clean
+.PHONY: help venv venv-torch demo examples test test-fast test-all test-onnx test-cuda test-layers test-targets test-torch test-wheel test-other-python fuzz gate docs lint types layers size bench bench-kernels bench-compile clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ test-cuda: ## every operator case on an emulated GPU, with the PTX of LLVM and o
 
 test-layers: ## all layers of weft.nn beside torch's (a larger download)
 	$(DEV) test-layers
+
+test-targets: ## operator cases and models on emulated Arm and RISC-V, and as WebAssembly (hours)
+	$(DEV) test-targets
 
 test-torch: ## PyTorch models and torch.compile (a larger download)
 	$(DEV) test-torch

@@ -7,6 +7,7 @@
     python3 tools/dev.py test-onnx      the suite of the onnx package, with counts
     python3 tools/dev.py test-cuda      every operator case on an emulated GPU, by both compilers
     python3 tools/dev.py test-layers    all layers of weft.nn beside torch's
+    python3 tools/dev.py test-targets   operator cases and models on emulated machines, WebAssembly
     python3 tools/dev.py test-torch     PyTorch models and torch.compile (a larger download)
     python3 tools/dev.py test-wheel     the wheel, installed into an empty environment
     python3 tools/dev.py test-other-python  a hundred tests with the newest other Python found
@@ -58,6 +59,8 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
                           ["-m", "tests.unit.cuda.op.cuda_assembly"],
                           ["-m", "tests.unit.cuda.models.cuda_models"]]),
     "test-layers": ("dev,torch-test", [["-m", "tests.unit.nn.all_twins"]]),
+    "venv-targets": ("dev,targets-test", []),
+    "test-targets": ("dev,targets-test", [["-m", "tests.targets.all_cases", "--install"]]),
     "test-wheel": ("dev", [["-m", "tools.check_wheel"]]),
     "test-other-python": ("dev", [["tools/other_python.py", "test-hundred"]]),
     "test-hundred": ("test", [["-c", "import sys, weft; print(sys.version, weft.__version__)"],

@@ -45,8 +45,8 @@ class Outcome:
     closing: str = ""
 
 
-# Both environments are made before parts run side by side.
-SET_UP = (Part("venv"), Part("venv-torch"))
+# The environments are made before parts run side by side.
+SET_UP = (Part("venv"), Part("venv-torch"), Part("venv-targets"))
 PARTS = (
     Part("lint"), Part("types"), Part("layers"), Part("size"),
     Part("demo", alone=False),
@@ -55,6 +55,7 @@ PARTS = (
     Part("test-cuda", {"WEFT_TEST_SHARE": "0.03"}, alone=False),
     Part("test-other-python", alone=False),
     Part("test-layers", {"WEFT_TEST_SHARE": "0.3"}, alone=False),
+    Part("test-targets", {"WEFT_TEST_SHARE": "0.006"}, alone=False),
     Part("examples", alone=False),
     Part("test-onnx"),
     Part("test-torch"),

@@ -1,18 +1,24 @@
 """Operator cases and light models on foreign machines: ``make test-targets``.
 
-    python -m tests.targets.all_cases [MACHINE ...] [--cases PATTERN] [--models NAME,...]
+    python -m tests.targets.all_cases [MACHINE ...] [--cases PATTERN] [--models NAMES] [--install]
 
 ``WEFT_TEST_SHARE`` takes a seeded share of the cases, and no light models below 1. Many models make
-one program, because emulators start slowly; one that ends early costs the model that it ran.
+one program, because emulators start slowly; one that ends early costs the model that it ran. A
+whole run needs the emulators of all machines (Debian's qemu-user and nodejs, which ``--install``
+installs for root). A share leaves out machines whose emulator is absent, and says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
+from itertools import chain
 
 from tests.models.randomize import LIGHT_MODELS
 from tests.sampling import SEED, is_whole, sampled, seed
@@ -23,6 +29,9 @@ from tests.unit.op.harness import CaseId, all_cases
 from weft import op as _catalogue  # noqa: F401 - registers the operators
 
 _BATCH = 100
+_PACKAGES = ("qemu-user", "nodejs")
+NEEDS_MATH = "needs a C math library"
+_NOT_RUN = ("does not fit", NEEDS_MATH)
 
 
 def main() -> None:
@@ -31,11 +40,18 @@ def main() -> None:
     parser.add_argument("machines", nargs="*")
     parser.add_argument("--cases", default="*")
     parser.add_argument("--models", default=None)
+    parser.add_argument("--install", action="store_true")
     options = parser.parse_args()
     chosen = [MACHINES[name] for name in options.machines] or list(MACHINES.values())
-    missing = sorted({m.needs for m in chosen if not is_here(m)})
-    if missing:
-        sys.exit(f"not installed: {', '.join(missing)} (apt install qemu-user nodejs)")
+    if options.install and not all(map(is_here, chosen)):
+        install()
+    absent = [m for m in chosen if not is_here(m)]
+    if absent and (is_whole() or options.machines):
+        sys.exit(f"not installed: {', '.join(sorted({m.needs for m in absent}))}; as root: "
+                 f"apt-get install {' '.join(_PACKAGES)}")
+    for machine in absent:
+        print(f"{machine.name}: not part of this run, which lacks {machine.needs}", flush=True)
+    chosen = [m for m in chosen if m not in absent]
     usual = LIGHT_MODELS if is_whole() and options.cases == "*" else ()
     names = usual if options.models is None else options.models.split(",") if options.models else ()
     failed = sum(run_machine(machine, options.cases, names) for machine in chosen)
@@ -43,20 +59,29 @@ def main() -> None:
     sys.exit(bool(failed))
 
 
+def install() -> None:
+    """Install the emulators, for root on a system with apt; elsewhere nothing happens."""
+    if os.geteuid() or shutil.which("apt-get") is None:
+        return
+    for words in (["update"], ["install", "-y", "--no-install-recommends", *_PACKAGES]):
+        subprocess.run(["apt-get", "-qq", *words], check=False, stdout=subprocess.DEVNULL)
+
+
 def run_machine(machine: Machine, pattern: str, names: Sequence[str]) -> int:
     """Print what failed and one line of counts; the number of failures."""
     ids = [one for one in all_cases() if fnmatch(f"{one[0]}-{one[1]}", pattern)]
     chosen = sampled(f"targets {machine.name}", ids, share=1) if ids else []
     kinds: Counter[str] = Counter()
-    for label, complaint in (*case_results(machine, chosen), *light_results(machine, names)):
+    for label, complaint in chain(case_results(machine, chosen), light_results(machine, names)):
         kind = complaint.partition(":")[0]
         kinds[kind] += 1
-        if kind not in ("", "does not fit"):
+        if kind not in ("", *_NOT_RUN):
             print(f"{machine.name} {label}: {complaint}", flush=True)
-    agree, unfit = kinds.pop("", 0), kinds.pop("does not fit", 0)
+    agree = kinds.pop("", 0)
+    rest = "".join(f", {kinds.pop(kind)} {kind}" for kind in _NOT_RUN if kind in kinds)
     failed = sum(kinds.values())
-    print(f"{machine.name}: {agree} of {len(chosen) + len(names)} agree, {unfit} do not fit a "
-          f"C program, {failed} failed", flush=True)
+    print(f"{machine.name}: {agree} of {len(chosen) + len(names)} agree{rest}, {failed} failed",
+          flush=True)
     return failed
 
 
@@ -71,8 +96,12 @@ def case_results(machine: Machine, ids: Sequence[CaseId]) -> Iterator[tuple[str,
         except Exception as error:  # noqa: BLE001 - the report of a sweep
             yield f"{id_[0]}-{id_[1]}", f"{type(error).__name__}: {_line(error)}"
         if len(models) == _BATCH or number + 1 == len(ids):
-            for needs in (False, True):
-                yield from _outcomes([m for m in models if m.needs_math is needs], machine)
+            yield from _outcomes([m for m in models if not m.needs_math], machine)
+            others = [m for m in models if m.needs_math]
+            if is_whole():  # building that library for each machine takes a minute
+                yield from _outcomes(others, machine)
+            else:
+                yield from ((m.label, NEEDS_MATH) for m in others)
             models = []
 
 

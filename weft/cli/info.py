@@ -32,22 +32,34 @@ def targets_command(*, machines: bool, machine: str, as_json: bool) -> None:
     if machines:
         _list_machines(as_json=as_json)
         return
+    from weft.runtime.devices.cpu.host import known_features
     from weft.target import CpuTarget
+    from weft.target.architectures import TRIPLES, arch_of, platform_of
     from weft.target.cpus import named_cpus
     from weft.target.cuda_target import ARCHS
     from weft.target.target import TARGET_KINDS
 
     load_plugins()
     host, kinds = CpuTarget.host(), list(TARGET_KINDS)
+    others = {title: {"triple": triple, "cpus": named_cpus(arch_of(triple)),
+                      "features": sorted(known_features(arch_of(triple))),
+                      "objects": platform_of(triple).object_format}
+              for title, triple in TRIPLES.items()}
     if as_json:
         print_json({"host": str(host), "kinds": kinds, "cpus": named_cpus(host.arch),
-                    "cuda": list(ARCHS)})
+                    "cuda": list(ARCHS), "machines": others})
         return
     click.echo(f"host: {host}\nkinds of targets: {', '.join(kinds)}\n")
     click.echo('GPUs by architecture (weft compile --target "cuda -arch=NAME"):')
     click.echo("  " + " ".join(ARCHS) + "\n")
     click.echo('CPUs by name (weft compile --target "llvm -mcpu=NAME"):')
     click.echo("  " + " ".join(named_cpus(host.arch)))
+    click.echo('\nother machines (weft compile --target "llvm -mtriple=TRIPLE -mcpu=NAME"; '
+               "features by -mattr=+NAME):")
+    for title, facts in others.items():
+        click.echo(f"  {facts['triple']}: {title}, {facts['objects']} objects\n"
+                   f"    -mcpu: {' '.join(facts['cpus'])}\n"
+                   f"    -mattr: {' '.join(facts['features'])}")
 
 
 def _show_machine(name: str, *, as_json: bool) -> None:

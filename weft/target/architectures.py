@@ -14,6 +14,19 @@ _APPLE = ("darwin", "driverkit", "ios", "macos", "macosx", "tvos", "watchos", "x
 # Systems whose objects weft writes, by the words of triples. Those beside them are refused.
 _SYSTEMS = {**dict.fromkeys(("darwin", "macos", "macosx"), "macos"), "windows": "windows",
             "win32": "windows", "wasi": "wasi", "wasip1": "wasi", "none": "none", "linux": "linux"}
+# What ``weft targets`` lists: a system, and the triple that names it.
+TRIPLES = {
+    "Linux on x86-64": "x86_64-unknown-linux-gnu",
+    "Linux on AArch64": "aarch64-unknown-linux-gnu",
+    "Linux on ARMv7": "armv7-unknown-linux-gnueabihf",
+    "Linux on RISC-V": "riscv64-unknown-linux-gnu",
+    "WebAssembly": "wasm32-unknown-unknown",
+    "Windows": "x86_64-pc-windows-msvc",
+    "Windows on Arm": "aarch64-pc-windows-msvc",
+    "macOS": "arm64-apple-macosx11.0",
+    "macOS on Intel": "x86_64-apple-macosx11.0",
+    "bare metal, Cortex-M": "thumbv7em-none-eabihf",
+}
 _REFUSED = ("aix", "cygwin", "emscripten", "mingw32", "uefi", *_APPLE)
 
 

@@ -154,6 +154,11 @@ def test_doctor_and_targets_speak_json(capsys):
     code, out, _ = run(["targets", "--json"], capsys)
     assert code == 0
     assert "haswell" in json.loads(out)["cpus"]
+    machines = json.loads(out)["machines"]
+    assert "simd128" in machines["WebAssembly"]["features"]
+    assert machines["Windows"]["objects"] == "coff"
+    code, out, _ = run(["targets"], capsys)
+    assert "armv7-unknown-linux-gnueabihf: Linux on ARMv7, elf objects" in out
 
 
 def test_the_module_runs_as_a_script():
