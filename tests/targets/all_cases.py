@@ -27,11 +27,13 @@ from tests.targets.machines import MACHINES, Machine, RunError, is_here, run_mod
 from tests.targets.models import DoesNotFit, Model, case_model, light_model
 from tests.unit.op.harness import CaseId, all_cases
 from weft import op as _catalogue  # noqa: F401 - registers the operators
+from weft.support.errors import CodegenError
 
 _BATCH = 100
 _PACKAGES = ("qemu-user", "nodejs")
 NEEDS_MATH = "needs a C math library"
-_NOT_RUN = ("does not fit", NEEDS_MATH)
+REFUSED = "computes in float64, which the CPU lacks"
+_NOT_RUN = ("does not fit", NEEDS_MATH, REFUSED)
 
 
 def main() -> None:
@@ -93,6 +95,9 @@ def case_results(machine: Machine, ids: Sequence[CaseId]) -> Iterator[tuple[str,
             models.append(case_model(id_, machine.cpu))
         except DoesNotFit:
             yield f"{id_[0]}-{id_[1]}", "does not fit"
+        except CodegenError as error:
+            is_refused = "lacks instructions" in error.what
+            yield f"{id_[0]}-{id_[1]}", REFUSED if is_refused else f"CodegenError: {_line(error)}"
         except Exception as error:  # noqa: BLE001 - the report of a sweep
             yield f"{id_[0]}-{id_[1]}", f"{type(error).__name__}: {_line(error)}"
         if len(models) == _BATCH or number + 1 == len(ids):

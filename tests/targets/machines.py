@@ -117,7 +117,7 @@ MACHINES = {m.name: m for m in (
             "wasmtime"),
     Machine("wasm32-simd-node", "llvm -mtriple=wasm32-unknown-unknown -mcpu=simd", _node, "node"),
     Machine("cortex-m4", "llvm -mtriple=thumbv7em-none-eabihf -mcpu=cortex-m4",
-            _qemu("qemu-arm", "cortex-m4"), "qemu-arm"),
+            _qemu("qemu-arm", "cortex-a7"), "qemu-arm"),  # which has the instructions of both
 )}
 
 

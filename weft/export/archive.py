@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import struct
 
-from weft.runtime.devices.cpu.elf.object_file import read_symbols
+from weft.codegen.objects.symbols import object_symbols
 
 
 def static_library(code: bytes) -> bytes:
-    """A static library of one relocatable ELF object, with an index of its global symbols.
+    """A static library of one relocatable object, with an index of its global symbols.
 
     Equal objects give equal bytes: the member has no date and no owner.
     """
-    names = [s.name for s in read_symbols(code) if s.is_defined and s.is_global]
+    names = [s.name for s in object_symbols(code) if s.is_defined and s.is_global]
     text = b"".join(name.encode() + b"\0" for name in names)
     # The index lists, for each symbol, where the header of its member is.
     size = 4 * (1 + len(names)) + len(text)

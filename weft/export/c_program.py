@@ -18,7 +18,7 @@ from weft.support.errors import ArtifactError
 from weft.target import Target
 
 # What follows the name of a shared library, by a word of the triple.
-_SHARED = {"windows": "dll", "darwin": "dylib", "macos": "dylib"}
+_SHARED = {"wasm": "wasm", "windows": "dll", "darwin": "dylib", "macos": "dylib"}
 
 
 def export_c(path: str | os.PathLike[str], manifest: Manifest, objects: Sequence[bytes],

@@ -16,7 +16,7 @@ from weft.codegen.elf import relocatable
 from weft.codegen.llvm.build import build_text
 from weft.codegen.llvm.helpers.build import HELPER_SYMBOLS, helper_objects
 from weft.codegen.llvm.program_text import preamble
-from weft.codegen.objects import wasm
+from weft.codegen.objects import coff, macho, wasm
 from weft.codegen.objects.symbols import ObjectSymbol, object_symbols
 from weft.runtime.devices.cpu.elf.loader import ObjectLibrary
 from weft.runtime.devices.cpu.host import machine
@@ -166,23 +166,39 @@ def test_symbols_of_every_format(kind: str) -> None:
     assert not named["table"].is_defined
 
 
-@pytest.mark.parametrize("kind", ["elf64", "elf32", "bare", "wasm"])
+MODULES = {"elf64": relocatable, "elf32": relocatable, "bare": relocatable, "wasm": wasm,
+           "coff": coff, "macho": macho}
+
+
+@pytest.mark.parametrize("kind", MODULES)
 def test_all_but_the_functions_of_an_artifact_become_local(kind: str) -> None:
-    localize = wasm.localize if kind == "wasm" else relocatable.localize
-    named = {s.name: s for s in object_symbols(localize(compiled(kind), {"net_run"}))}
+    code = compiled(kind)
+    made = coff.merged([code], {"net_run"}) if kind == "coff" \
+        else MODULES[kind].localize(code, {"net_run"})
+    named = {s.name: s for s in object_symbols(made)}
     assert named["net_run"].is_global
     assert named["other"].is_global
     assert not named["middle"].is_global
 
 
-@pytest.mark.parametrize("kind", ["elf64", "elf32", "wasm"])
+@pytest.mark.parametrize("kind", MODULES)
 def test_an_object_of_data(kind: str) -> None:
     data = bytes(range(200))
-    code = wasm.data_object("weights", data) if kind == "wasm" \
-        else relocatable.data_object("weights", data, compiled(kind))
+    code = MODULES[kind].data_object("weights", data, like=compiled(kind))
     assert data in code
     (symbol,) = object_symbols(code)
     assert (symbol.name, symbol.is_defined) == ("weights", True)
+
+
+def test_coff_objects_become_one() -> None:
+    """Symbols that another object defines are its own, whichever comes first."""
+    code, like = compiled("coff"), compiled("coff")
+    table = coff.data_object("table", bytes(8), like)
+    for objects in ([code, table], [table, code]):
+        named = {s.name: s for s in object_symbols(coff.merged(objects, {"net_run"}))}
+        assert named["table"].is_defined
+        assert not named["table"].is_global
+        assert not named["other"].is_defined
 
 
 def test_functions_that_a_cpu_lacks_come_along_or_are_refused() -> None:

@@ -85,8 +85,7 @@ def link_relocatable(objects: Sequence[bytes], platform: Platform | None = None)
     elif given.object_format == "elf":
         linkers = list(_elf_linkers(given, _RELOCATABLE))
     else:
-        raise LinkerError(f"no linker makes one object of several for {given.system}",
-                          help="export a shared library")
+        linkers = list(_of_package("", ("cc", "-target", f"{given.arch}-macos"), ("-r",)))
     return _link(objects, given, linkers)
 
 
@@ -177,8 +176,7 @@ def _shared_linkers(platform: Platform, exports: Sequence[str]) -> Iterator[Link
             yield from _of_package("lld-link", ("lld-link",), options, "/out:")
         case _:
             yield from _of_package("", ("cc", "-target", f"{platform.arch}-macos"), (
-                "-dynamiclib", "-nostdlib", "-Wl,-install_name,@rpath/model.dylib",
-                *(f"-Wl,-exported_symbol,_{name}" for name in exports)))
+                "-dynamiclib", "-nostdlib", "-Wl,-install_name,@rpath/model.dylib"))
 
 
 def _of_package(program: str, words: tuple[str, ...], options: tuple[str, ...],

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from weft.codegen.backend import Backend, TextStage, register_backend
 from weft.codegen.launch import LaunchProgram
-from weft.codegen.objects import wasm
 from weft.codegen.objects.symbols import object_symbols
 from weft.runtime.device import HOST, HOST_MEMORY, Device, MemorySpace
 from weft.runtime.devices.cpu.elf.loader import ObjectLibrary, loads_objects
@@ -94,33 +93,29 @@ class CpuBackend(Backend[CpuTarget]):
         return JitLibrary(objects, target)
 
     def link(self, objects: Sequence[bytes], target: CpuTarget) -> bytes:
-        """A shared object; ``LinkerError`` if no linker is found."""
+        """A shared library of the visible functions; ``LinkerError`` if no linker is found."""
         from weft.codegen.elf.linker import link_shared
         from weft.codegen.llvm.helpers.build import helper_objects
 
         helpers = helper_objects(objects, target, has_c_library=target.platform.has_c_library)
-        return link_shared([*objects, *helpers], target.platform)
+        exports = [s.name for code in objects for s in object_symbols(code)
+                   if s.is_defined and s.is_global]
+        return link_shared([*objects, *helpers], target.platform, exports)
 
     def c_object(self, name: str, manifest: Manifest, objects: Sequence[bytes],
                  constants: memoryview, target: CpuTarget) -> bytes:
         """A relocatable object that exports the functions of ``NAME.h`` alone."""
-        from weft.codegen.elf import relocatable
-        from weft.codegen.elf.linker import link_relocatable
+        from weft.codegen.elf.combine import combined
         from weft.codegen.llvm.build import build_text
         from weft.codegen.llvm.c_entry import WEIGHTS, c_entry_text, c_functions
         from weft.codegen.llvm.helpers.build import helper_objects
 
-        is_wasm = target.platform.object_format == "wasm"
-        data = wasm.data_object(WEIGHTS, constants) if is_wasm \
-            else relocatable.data_object(WEIGHTS, constants, objects[0])
         functions = [f"{name}_{suffix}" for suffix in c_functions(manifest)]
         entry = build_text(functions[0], c_entry_text(name, manifest, target), target,
                            externs=frozenset((MAIN_SYMBOL, WEIGHTS))).object
         own = [entry, *objects]
         own += helper_objects(own, target, has_c_library=target.platform.has_c_library)
-        linked = link_relocatable([*own, data], target.platform)
-        localize = wasm.localize if is_wasm else relocatable.localize
-        return localize(linked, set(functions))
+        return combined(own, (WEIGHTS, constants), functions, target.platform)
 
     def target_spec(self, target: CpuTarget) -> TargetSpec:
         return TargetSpec(target.triple, target.cpu, target.features)

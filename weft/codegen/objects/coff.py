@@ -1,13 +1,14 @@
-"""COFF objects: one of several, with the symbols that it offers (Microsoft PE and COFF, chapter 4).
+"""COFF objects: one of several, with the symbols that it offers (Microsoft PE and COFF, part 4).
 
-No linker makes one COFF object of several, so the sections are put behind each other here, each with
-its relocations, and symbols that another object defines are joined with that definition.
+No linker makes one COFF object of several, so the sections are put behind each other here, each
+with its relocations, and symbols that another object defines are joined with that definition.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
@@ -18,7 +19,7 @@ _RELOCATION = struct.Struct("<IIH")
 _SYMBOL = struct.Struct("<8sIhHBB")
 _EXTERNAL, _STATIC, _FILE = 2, 3, 103
 _COMDAT, _READ_ONLY_DATA, _ALIGN_64, _MORE_RELOCATIONS = 0x1000, 0x40000040, 0x700000, 0x01000000
-_MAX_SECTIONS = 0xFEFF
+_MAX_SECTIONS = 0x7FFF
 
 
 @dataclass(slots=True)
@@ -36,7 +37,7 @@ class _Symbol:
 class _Merged:
     def __init__(self) -> None:
         self.machine = 0
-        self.sections: list[tuple[tuple[int, ...], bytes, list[tuple[int, int, int]]]] = []
+        self.sections: list[tuple[tuple[Any, ...], bytes, list[tuple[int, int, int]]]] = []
         self.symbols: list[_Symbol] = []
         self.by_name: dict[str, int] = {}
 
@@ -98,7 +99,7 @@ class _Merged:
             links = begin + len(body) if relocations else 0
             for at, symbol, kind in relocations:
                 body += _RELOCATION.pack(at, starts[symbol], kind)
-            name = fields[0] if not bytes(fields[0]).startswith(b"/") else b".rdata"  # type: ignore[arg-type]
+            name = fields[0] if not fields[0].startswith(b"/") else b".other"
             headers += _SECTION.pack(name, fields[1], fields[2], fields[3], place, links, 0,
                                      len(relocations), 0, fields[9] & ~_COMDAT)
         count = len(table) // _SYMBOL.size
@@ -148,6 +149,6 @@ def data_object(symbol: str, data: bytes | memoryview, like: bytes) -> bytes:
     made = _Merged()
     made.machine = machine
     fields = (b".rdata", 0, 0, len(data), 0, 0, 0, 0, 0, _READ_ONLY_DATA | _ALIGN_64)
-    made.sections.append((fields, bytes(data), []))  # type: ignore[arg-type]
+    made.sections.append((fields, bytes(data), []))
     made.symbols.append(_Symbol(symbol, 0, 1, 0, _EXTERNAL, b""))
     return made.code({symbol})

@@ -17,6 +17,7 @@ _LINKING = b"\7linking\2"  # the name, and the version
 _SEGMENTS, _SYMBOL_TABLE = 5, 8
 # Kinds of symbols, and flags.
 _FUNCTION, _DATA_SYMBOL, _SECTION = 0, 1, 3
+_ALIGNMENT_BITS = 6
 LOCAL, HIDDEN, UNDEFINED, _EXPLICIT_NAME = 0x02, 0x04, 0x10, 0x40
 
 
@@ -132,8 +133,8 @@ def localize(code: bytes, keep: Collection[str]) -> bytes:
     return bytes(edited)
 
 
-def data_object(symbol: str, data: bytes | memoryview, alignment: int = 64) -> bytes:
-    """An object that holds ``data`` under ``symbol``."""
+def data_object(symbol: str, data: bytes | memoryview, like: bytes = b"") -> bytes:  # noqa: ARG001
+    """An object that holds ``data``, aligned to 64 bytes, under ``symbol``; all are ``like`` it."""
     if len(data) >= 1 << 32:
         raise CodegenError("the weights do not fit into the memory of WebAssembly",
                            got=f"{len(data)} bytes", expected="less than 4 GiB")
@@ -141,7 +142,7 @@ def data_object(symbol: str, data: bytes | memoryview, alignment: int = 64) -> b
     # The memory that the segment lies in is imported: module env, at least no pages.
     memory = b"\1\3env\x0f__linear_memory\2\0\0"
     segment = b"\1\0\x41\0\x0b" + number(len(data)) + bytes(data)
-    info = b"\1" + _string(b".rodata." + name) + number(alignment.bit_length() - 1) + b"\0"
+    info = b"\1" + _string(b".rodata." + name) + number(_ALIGNMENT_BITS) + b"\0"
     table = b"\1" + bytes((_DATA_SYMBOL, HIDDEN)) + _string(name) + b"\0\0" + number(len(data))
     linking = _LINKING + _sized(_SEGMENTS, info) + _sized(_SYMBOL_TABLE, table)
     return _HEADER + _sized(_IMPORT, memory) + _sized(_DATA_COUNT, b"\1") \
