@@ -52,7 +52,7 @@ def _object(names: frozenset[str], target: CpuTarget) -> bytes:
 
 
 def unknown_symbols(names: Sequence[str], target: CpuTarget, where: str) -> CodegenError:
-    """The error for functions that nothing defines."""
+    """The error for undefined functions."""
     listed = ", ".join(names)
     if any(name.startswith("__") for name in names):
         return CodegenError(
