@@ -30,7 +30,7 @@ def _copy_step(word: str, at: str = "%i") -> str:
 
 
 def _memcpy(word: str) -> str:
-    """Pointer-sized pieces where both addresses are multiples of that size, else bytes."""
+    """Copy by the size of a pointer where both addresses are multiples of it, else by bytes."""
     size = int(word[1:]) // 8
     return function("ptr", "memcpy", f"ptr noalias %a, ptr noalias %b, {word} %n", f"""start:
   %pa = ptrtoint ptr %a to {word}
