@@ -102,7 +102,7 @@ def _opened(where: str, entries: artifact.LoadedEntries) -> Any:
 
 def load(path: Any, *, map_constants: bool = True, threads: int | None = None,
          map_location: Any = None, entry: str | None = None,
-         trusted_keys: Sequence[object] | None = None) -> Any:
+         trusted_keys: Sequence[object] | None = None, sandbox: bool = False) -> Any:
     """The module that an artifact holds, or the objects that ``save`` has written.
 
     For an artifact with code that fits this CPU no compiler is imported;
@@ -122,7 +122,7 @@ def load(path: Any, *, map_constants: bool = True, threads: int | None = None,
         pass  # the error of a missing artifact says more
     return artifact.load(
         path, map_constants=map_constants, threads=threads, entry=entry, rebuilder=CompilerHere(),
-        trusted_keys=trusted_keys,
+        trusted_keys=trusted_keys, sandbox=sandbox,
         openers={kind: partial(_opened, where) for kind, where in _OPENERS.items()})
 
 

@@ -72,7 +72,7 @@ Opener: TypeAlias = Callable[[LoadedEntries], Any]
 def load(path: str | os.PathLike[str], *, map_constants: bool = True, threads: int | None = None,
          entry: str | None = None, rebuilder: Rebuilder | None = None,
          openers: Mapping[str, Opener] | None = None,
-         trusted_keys: Sequence[object] | None = None) -> Any:
+         trusted_keys: Sequence[object] | None = None, sandbox: bool = False) -> Any:
     """The module that an artifact holds; no compiler is imported for code that fits this CPU.
 
     A file with several entry points gives a mapping from their names to modules, and with ``entry``
@@ -85,7 +85,8 @@ def load(path: str | os.PathLike[str], *, map_constants: bool = True, threads: i
     percent of a call that reads many MB of them. ``threads`` is the number of threads of the
     module's calls; it replaces the number that the artifact was exported with. With
     ``trusted_keys`` the file must have been signed by one of these public keys: texts or paths of
-    files as ``weft keys`` writes them, or key objects of ``cryptography``.
+    files as ``weft keys`` writes them, or key objects of ``cryptography``. With ``sandbox`` code for
+    WebAssembly is run, which reaches its own memory alone, under ``wasmtime`` in one thread.
 
     Raises ``ArtifactError`` for a file that is missing, damaged, not an artifact, of another
     format version, or for another machine or kind of target, ``SignatureError`` for one that no
@@ -98,7 +99,8 @@ def load(path: str | os.PathLike[str], *, map_constants: bool = True, threads: i
     except TypeError:
         raise ArtifactError("not the path of an artifact", got=repr(path)) from None
     with errors_named(path):
-        loader = Loader.of(file, threads, rebuilder, map_constants=map_constants)
+        loader = Loader.of(file, threads, rebuilder, map_constants=map_constants,
+                           sandbox=sandbox)
         if trusted_keys is not None:
             from weft.runtime.artifact_signatures import check_signed
 

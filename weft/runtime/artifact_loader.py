@@ -71,8 +71,9 @@ class Loader:
     """Makes the modules of a file."""
 
     def __init__(self, file: ArtifactFile, threads: int | None, rebuilder: Rebuilder | None, *,
-                 map_constants: bool) -> None:
+                 map_constants: bool, sandbox: bool = False) -> None:
         self._file = file
+        self._sandbox = sandbox
         self._threads = threads
         self._rebuilder = rebuilder
         self._copy = not map_constants
@@ -80,9 +81,10 @@ class Loader:
 
     @staticmethod
     def of(path: Path, threads: int | None = None, rebuilder: Rebuilder | None = None, *,
-           map_constants: bool = True) -> Loader:
+           map_constants: bool = True, sandbox: bool = False) -> Loader:
         """The loader of a file; ``ArtifactError`` for one that is no artifact."""
-        return Loader(ArtifactFile(path), threads, rebuilder, map_constants=map_constants)
+        return Loader(ArtifactFile(path), threads, rebuilder, map_constants=map_constants,
+                      sandbox=sandbox)
 
     @property
     def file(self) -> ArtifactFile:
@@ -112,6 +114,10 @@ class Loader:
 
     def _entry_point(self, entry: EntryPoint) -> Executable:
         file = self._file
+        if self._sandbox:
+            from weft.runtime.devices.wasm.sandbox import sandboxed
+
+            return sandboxed(file, entry)
         programs = {folder: file.manifest(folder) for folder in entry.programs}
         for manifest in programs.values():
             check_loader(manifest.target)

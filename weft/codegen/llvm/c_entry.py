@@ -22,7 +22,7 @@ RUN, WORKSPACE, INPUT_BYTES, OUTPUT_BYTES = "run", "workspace_size", "input_byte
 INIT_STATES = "init_states"
 _ALIGNMENT = 64
 
-_SERIAL_LOOPS = """
+SERIAL_LOOPS = """
 define void @weft_parallel_launch(ptr %body, ptr %data, i64 %extent) nounwind {
   %some = icmp sgt i64 %extent, 0
   br i1 %some, label %work, label %done
@@ -62,7 +62,7 @@ def c_entry_text(name: str, manifest: Manifest, target: CpuTarget) -> str:
                     f"declare i32 @{MAIN_SYMBOL}(ptr, ptr, ptr, ptr)",
                     *([CheckedSizeWriter.DECLARATIONS] if manifest.symbols else []),
                     *([_MEMORY] if manifest.states else [])]
-    return "\n".join([preamble(target), "", *declarations, _SERIAL_LOOPS, *functions])
+    return "\n".join([preamble(target), "", *declarations, SERIAL_LOOPS, *functions])
 
 
 def _workspace_size(name: str, manifest: Manifest) -> str:

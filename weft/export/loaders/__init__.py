@@ -10,7 +10,7 @@ from weft.support.errors import ArtifactError, OptionError
 HERE = Path(__file__).parent
 # Language -> the files that a program in it needs.
 _C = ("weft_loader.h", "weft_loader.c")
-LOADERS = {"c": _C, "c++": (*_C, "weft_loader.hpp")}
+LOADERS = {"c": _C, "c++": (*_C, "weft_loader.hpp"), "js": ("weft_loader.js",)}
 
 
 def write_loader(folder: str | os.PathLike[str], language: str = "c") -> list[Path]:

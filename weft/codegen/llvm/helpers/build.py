@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 
+from weft.codegen.llvm.c_entry import SERIAL_LOOPS
 from weft.codegen.llvm.helpers.division import DIVISION
 from weft.codegen.llvm.helpers.floats import FLOATS
 from weft.codegen.llvm.helpers.memory import MEMORY
@@ -15,7 +16,8 @@ from weft.codegen.objects.symbols import object_symbols
 from weft.support.errors import CodegenError
 from weft.target import CpuTarget
 
-_HELPERS: Mapping[str, HelperText] = {**MEMORY, **DIVISION, **FLOATS}
+_HELPERS: Mapping[str, HelperText] = {**MEMORY, **DIVISION, **FLOATS,
+                                      "weft_parallel_launch": lambda _: SERIAL_LOOPS}
 HELPER_SYMBOLS = frozenset(_HELPERS)
 # What the C library of a hosted program has; the rest comes along there too.
 _OF_C = frozenset(["memcpy", "memmove", "memset", *(

@@ -1,0 +1,1 @@
+"""Programs for WebAssembly, run in a sandbox."""
