@@ -16,6 +16,9 @@ PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.g
 MOST_LINES = 40
 
 
+# What pages say that need a package which not every environment has.
+PACKAGES = {"weft[sign]": "cryptography", "weft[cross]": "ziglang", "weft[sandbox]": "wasmtime"}
+
 # Pages that import torch are tests of torch.
 MARKS = {page: [pytest.mark.torch] for page, text in PAGES.items()
          if re.search(r"^import torch$", text, re.MULTILINE)}
@@ -26,8 +29,11 @@ def test_tutorial_prints_what_it_shows(page: str, tmp_path: Path) -> None:
     """After a change of a message, ``python -m tests.docs.tutorials`` writes the new ones."""
     if "te.python_extern" in PAGES[page]:
         pytest.importorskip("numba")
-    if "weft[sign]" in PAGES[page]:
-        pytest.importorskip("cryptography")
+    for words, package in PACKAGES.items():
+        if words in PAGES[page]:
+            pytest.importorskip(package)
+    if '["node"' in PAGES[page] and not shutil.which("node"):
+        pytest.skip("there is no node")
     if '["cc"' in PAGES[page] and not (shutil.which("cc") and shutil.which("c++")):
         pytest.skip("there is no C compiler")
     blocks = read_blocks(PAGES[page])

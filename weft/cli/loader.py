@@ -20,6 +20,7 @@ def loader_command(output: Path, language: str) -> None:
     \b
     weft loader -o src                       weft_loader.h and weft_loader.c
     weft loader -o src --language c++        weft_loader.hpp too
+    weft loader -o www --language js         weft_loader.js, for code for WebAssembly
     """
     for path in write_loader(output, language):
         click.echo(f"wrote {path}")

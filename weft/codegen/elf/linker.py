@@ -31,6 +31,8 @@ _LINKERS = ("ld", "ld.lld", "ld.bfd", "ld.gold", "mold")
 _COMPILERS = ("cc", "gcc", "clang")
 # Of these only linkers for several architectures link for a foreign one.
 _CROSS_LINKERS = ("ld.lld", "mold")
+# As large as that of a thread elsewhere may get; the default of 64 kB is too small for kernels.
+_WASM_STACK = ("-z", "stack-size=1048576")
 _PACKAGES = {"arm": "arm-linux-gnueabihf"}  # other architectures: NAME-linux-gnu
 _COFF_MACHINES = {"x86_64": "x64", "aarch64": "arm64"}
 
@@ -92,8 +94,7 @@ def link_relocatable(objects: Sequence[bytes], platform: Platform | None = None)
 def link_program(objects: Sequence[bytes], platform: Platform, entry: str = "_start") -> bytes:
     """A program that needs no C library; see ``link_shared``."""
     if platform.object_format == "wasm":
-        options = ("--no-entry", f"--export={entry}", "--strip-all", "-z",
-                   "stack-size=1048576")
+        options = ("--no-entry", f"--export={entry}", "--strip-all", *_WASM_STACK)
         return _link(objects, platform, list(_of_package("wasm-ld", ("wasm-ld",), options)))
     options = ("-static", "--build-id=none", f"--entry={entry}", "--strip-debug")
     return _link(objects, platform, list(_elf_linkers(platform, options)))
@@ -167,7 +168,7 @@ def _shared_linkers(platform: Platform, exports: Sequence[str]) -> Iterator[Link
             yield from _elf_linkers(platform, _ELF_OPTIONS)
         case "wasm":
             named = [f"--export={name}" for name in exports] or ["--export-all"]
-            options = ("--no-entry", "--strip-debug", "--allow-undefined", *named)
+            options = ("--no-entry", "--strip-debug", "--allow-undefined", *_WASM_STACK, *named)
             yield from _of_package("wasm-ld", ("wasm-ld",), options)
         case "coff":
             named = [f"/export:{name}" for name in exports]

@@ -51,13 +51,14 @@ def c_entry_text(name: str, manifest: Manifest, target: CpuTarget) -> str:
 
     Parallel loops run serially, because threads would need state.
     """
-    functions = [_workspace_size(f"{name}_{WORKSPACE}", manifest)]
+    bits = target.pointer_bits
+    functions = [_workspace_size(f"{name}_{WORKSPACE}", manifest, bits)]
     if manifest.symbols:
-        functions += [_array_bytes(f"{name}_{INPUT_BYTES}", manifest, manifest.inputs),
-                      _array_bytes(f"{name}_{OUTPUT_BYTES}", manifest, manifest.outputs)]
+        functions += [_array_bytes(f"{name}_{INPUT_BYTES}", manifest, manifest.inputs, bits),
+                      _array_bytes(f"{name}_{OUTPUT_BYTES}", manifest, manifest.outputs, bits)]
     if manifest.states:
         functions.append(_init_states(f"{name}_{INIT_STATES}", manifest))
-    functions.append(_run(f"{name}_{RUN}", manifest))
+    functions.append(_run(f"{name}_{RUN}", manifest, bits))
     declarations = [f"@{WEIGHTS} = external constant i8, align {_ALIGNMENT}",
                     f"declare i32 @{MAIN_SYMBOL}(ptr, ptr, ptr, ptr)",
                     *([CheckedSizeWriter.DECLARATIONS] if manifest.symbols else []),
@@ -65,23 +66,24 @@ def c_entry_text(name: str, manifest: Manifest, target: CpuTarget) -> str:
     return "\n".join([preamble(target), "", *declarations, SERIAL_LOOPS, *functions])
 
 
-def _workspace_size(name: str, manifest: Manifest) -> str:
-    body = _Body(manifest)
+def _workspace_size(name: str, manifest: Manifest, bits: int) -> str:
+    body = _Body(manifest, bits)
     body.check_sizes()
-    body.end(f"ret i64 {body.arena_bytes()}")
-    return body.function("i64", name, [], {"wrong": "ret i64 0"} if manifest.symbols else {})
+    body.end(f"ret i{bits} {body.word(body.arena_bytes())}")
+    return body.function(f"i{bits}", name, [],
+                         {"wrong": f"ret i{bits} 0"} if manifest.symbols else {})
 
 
-def _array_bytes(name: str, manifest: Manifest, ports: Sequence[TensorSpec]) -> str:
-    body = _Body(manifest)
+def _array_bytes(name: str, manifest: Manifest, ports: Sequence[TensorSpec], bits: int) -> str:
+    body = _Body(manifest, bits)
     body.check_sizes()
     # All sizes are computed before the branch: the writer computes equal terms once.
-    values = [body.nbytes(port) for port in ports]
+    values = [body.word(body.nbytes(port)) for port in ports]
     cases = " ".join(f"i32 {n}, label %array{n}" for n in range(len(ports)))
     body.end(f"switch i32 %index, label %wrong [{cases}]")
-    return body.function("i64", name, ["i32 %index"], {
-        **{f"array{n}": f"ret i64 {value}" for n, value in enumerate(values)},
-        "wrong": "ret i64 0"})
+    return body.function(f"i{bits}", name, ["i32 %index"], {
+        **{f"array{n}": f"ret i{bits} {value}" for n, value in enumerate(values)},
+        "wrong": f"ret i{bits} 0"})
 
 
 def _init_states(name: str, manifest: Manifest) -> str:
@@ -108,8 +110,8 @@ def _init_states(name: str, manifest: Manifest) -> str:
     return f"define i32 @{name}(ptr %states) nounwind {{\n{text}\n}}\n"
 
 
-def _run(name: str, manifest: Manifest) -> str:
-    body = _Body(manifest)
+def _run(name: str, manifest: Manifest, bits: int) -> str:
+    body = _Body(manifest, bits)
     inputs = body.arguments()
     body.check_sizes()
     arrays = [("%inputs", "in", manifest.inputs), ("%outputs", "out", manifest.outputs),
@@ -139,9 +141,10 @@ class _Body:
     in sequence, so each value is known in all that follow.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, bits: int) -> None:
         self.lines: list[str] = []
         self._manifest = manifest
+        self._bits = bits  # of an address
         self._writer = CheckedSizeWriter(self.lines, {
             symbol.name: f"%size{n}" for n, symbol in enumerate(manifest.symbols)})
 
@@ -176,6 +179,10 @@ class _Body:
         for port in ports:
             self.nbytes(port)
         tests += [self._emit(f"xor i1 {flag}, true") for flag in self._writer.overflows]
+        if self._bits < 64:  # larger arrays cannot exist
+            sizes = (self.arena_bytes(), *map(self.nbytes, ports))
+            tests += [self._emit(f"icmp ult i64 {size}, {1 << self._bits - 1}")
+                      for size in dict.fromkeys(sizes)]
         self._require(tests, "wrong")
 
     def check_pointer(self, pointer: str, nbytes: Size) -> None:
@@ -213,6 +220,12 @@ class _Body:
         if not factors or fixed == 0:
             return fixed
         return functools.reduce(lambda a, b: self._writer.binary("mul", a, b), factors, str(fixed))
+
+    def word(self, size: Size) -> Size:
+        """A size that was checked, as ``size_t``."""
+        if self._bits == 64 or isinstance(size, int):
+            return size
+        return self._emit(f"trunc i64 {size} to i{self._bits}")
 
     def arena_bytes(self) -> Size:
         """The size of the workspace: a number, or the register with it."""

@@ -137,14 +137,16 @@ class Sandbox(Launcher):
 class SandboxLaunch(Launch):
     """A program in a sandbox at one set of sizes."""
 
-    launcher: Sandbox
+    def __init__(self, launcher: Sandbox, sizes: CallSizes) -> None:
+        super().__init__(launcher, sizes)
+        self._sandbox = launcher
 
     def launch(self, inputs: list[Any], outputs: list[Any], times: list[StepTime] | None = None,  # noqa: ARG002
                control: RunControl | None = None) -> None:
         """See ``Launch.launch``; calls of kernels have no times of their own."""
         if control is not None:
             raise OptionError("runs in a sandbox have no limits", help="run it in a process")
-        self.launcher.call(inputs, outputs, self.sizes)
+        self._sandbox.call(inputs, outputs, self.sizes)
 
 
 def _wasmtime() -> Any:
