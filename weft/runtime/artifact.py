@@ -85,8 +85,8 @@ def load(path: str | os.PathLike[str], *, map_constants: bool = True, threads: i
     percent of a call that reads many MB of them. ``threads`` is the number of threads of the
     module's calls; it replaces the number that the artifact was exported with. With
     ``trusted_keys`` the file must have been signed by one of these public keys: texts or paths of
-    files as ``weft keys`` writes them, or key objects of ``cryptography``. With ``sandbox`` the code
-    for WebAssembly is run, which reaches its own memory alone, under ``wasmtime`` in one thread.
+    files as ``weft keys`` writes them, or key objects of ``cryptography``. With ``sandbox``
+    code for WebAssembly is run under ``wasmtime``, in one thread: it reaches its own memory alone.
 
     Raises ``ArtifactError`` for a file that is missing, damaged, not an artifact, of another
     format version, or for another machine or kind of target, ``SignatureError`` for one that no
