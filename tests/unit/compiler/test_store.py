@@ -12,12 +12,15 @@ import pytest
 
 import weft
 from tests.unit.cli.commands import run
+from weft.codegen.llvm.backend import CpuBackend
 from weft.compiler.build import fingerprint, kernels
 from weft.compiler.build.common_nets import COMMON_NETS, mobilenet_v2, resnet, transformer, vgg16
+from weft.compiler.build.kept_objects import support_objects
 from weft.compiler.build.store import build_ahead, write_store
 from weft.ir import TensorType, float32
 from weft.support.cache import Store, open_cache
 from weft.support.errors import OptionError
+from weft.target import CpuTarget, Target
 
 TEXT = "def @main(%x: Tensor[(3, 8), float32]) { nn.softmax(exp(%x)) }"
 
@@ -82,6 +85,22 @@ def test_a_store_for_another_cpu_is_not_read(store, builds):
     with weft.config(store=[store]):
         weft.compile(weft.parse(TEXT), target="llvm -mcpu=haswell")
     assert len(builds) == 2
+
+
+def test_a_store_for_a_level_serves_other_machines(own_cache, tmp_path, builds, monkeypatch):
+    level = Target.of("llvm -mcpu=x86-64-v3")
+    write_store(open_cache(), build_ahead(weft.parse(TEXT), level), tmp_path / "store")
+    open_cache().clear()
+    builds.clear()
+    other = Target.of("llvm -mcpu=haswell")
+    monkeypatch.setattr(CpuTarget, "host", staticmethod(lambda: other))
+    support = []
+    monkeypatch.setattr(CpuBackend, "support_objects", lambda *_: support.append(1) or ())
+    support_objects.cache_clear()
+    with weft.config(store=[tmp_path / "store"]):
+        build_ahead(weft.parse(TEXT), level)
+    assert not builds
+    assert not support
 
 
 def test_a_truncated_store_costs_a_build_and_no_more(store, builds):

@@ -14,6 +14,7 @@ from weft.codegen.backend import Backend
 from weft.codegen.launch import LaunchProgram
 from weft.compiler.build.fingerprint import key_of
 from weft.compiler.extensions import is_own
+from weft.runtime.device import HOST
 from weft.support.cache import open_cache
 from weft.target import CpuTarget, Target
 
@@ -33,8 +34,9 @@ def main_object(backend: Backend[Any], launches: LaunchProgram, target: Target) 
 @functools.lru_cache(maxsize=8)
 def support_objects(backend: Backend[Any], target: Target) -> tuple[bytes, ...]:
     """See ``Backend.support_objects``."""
-    # That of a GPU contains code for the host.
-    parts = ("support", type(backend).__name__, str(target), str(CpuTarget.host()))
+    # That of a GPU contains code for the host; that of a CPU serves all hosts, by a store.
+    host = "" if backend.device == HOST else str(CpuTarget.host())
+    parts = ("support", type(backend).__name__, str(target), host)
     return _kept(backend, parts, lambda: backend.support_objects(target))
 
 
