@@ -156,7 +156,11 @@ def _nbytes(kernel: Kernel, model: Any, feeds: Feeds,
 @click.option("--threads", default="1,2", help="Thread counts.")
 @click.option("--rounds", default=3, help="Rounds in turn; the medians are over all calls.")
 @click.option("--seconds", default=0.03, help="Seconds of each peer in each round.")
-def main(only: str, peers: str, threads: str, rounds: int, seconds: float) -> None:
+@click.option("--predictions", is_flag=True,
+              help="Compare the times that the machine model predicts with measured ones.")
+@click.option("--models", default="", help="With --predictions: patterns of whole models, too.")
+def main(only: str, peers: str, threads: str, rounds: int, seconds: float, predictions: bool,  # noqa: FBT001
+         models: str) -> None:
     """Speed of single kernels: GB/s, share of the limits measured in the same run, and ratios.
 
     The limits are the bandwidth of copying as many bytes as the kernel moves, and the FMA peak;
@@ -164,6 +168,9 @@ def main(only: str, peers: str, threads: str, rounds: int, seconds: float) -> No
     """
     console, failures = Console(width=140), Failures()
     kernels = [k for k in (*KERNELS, *CONTRACTIONS, *ATTENTIONS) if fnmatch.fnmatch(k.name, only)]
+    if predictions:
+        print_predictions(kernels, models.split(","))
+        return
     for count in (int(t) for t in threads.split(",")):
         workers = [start(name, count) for name in peers.split(",") if name]
         try:
@@ -175,6 +182,21 @@ def main(only: str, peers: str, threads: str, rounds: int, seconds: float) -> No
                 worker.stop()
         console.print(table_of(results, [w.name for w in workers], count, fma_peak(count)))
     failures.raise_any()
+
+
+def print_predictions(kernels: Sequence[Kernel], models: Sequence[str]) -> None:
+    """Predicted and measured times of kernels, and of the models whose names match."""
+    from benchmarks import predictions
+    from benchmarks.suite import SUITE
+
+    console, machine = Console(width=180), predictions.Machine()
+    if kernels:
+        rows = predictions.kernel_rows(kernels, machine)
+        console.print(predictions.table_of(f"kernels on {machine.target.cpu}", rows))
+    chosen = [m for m in SUITE.values() if any(fnmatch.fnmatch(m.name, p) for p in models)]
+    if chosen:
+        rows = predictions.model_rows(chosen, machine)
+        console.print(predictions.table_of(f"models on {machine.target.cpu}", rows))
 
 
 def table_of(results: Sequence[Result], peers: Sequence[str], threads: int,

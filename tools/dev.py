@@ -16,7 +16,7 @@
     python3 tools/dev.py docs           the site, in out/site; warnings are errors
     python3 tools/dev.py lint|types|layers|size
     python3 tools/dev.py bench          latency beside other runtimes (a larger download)
-    python3 tools/dev.py bench-kernels  single kernels beside other runtimes and the limits
+    python3 tools/dev.py bench-kernels  single kernels beside other runtimes, limits and predictions
     python3 tools/dev.py bench-compile  how long kernels and models take to be ready
     python3 tools/dev.py venv           only set up
 
@@ -74,7 +74,8 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "layers": ("dev", [["-c", "from importlinter.cli import lint_imports_command as c; c()"]]),
     "size": ("dev", [["tools/check_size.py"]]),
     "bench": ("dev,bench", [["-m", "benchmarks"]]),
-    "bench-kernels": ("dev,bench", [["-m", "benchmarks.kernels"]]),
+    "bench-kernels": ("dev,bench", [["-m", "benchmarks.kernels"],
+                                    ["-m", "benchmarks.kernels", "--predictions", "--models", "*"]]),
     "bench-compile": ("dev,bench", [["-m", "benchmarks.kernel_compile"],
                                     ["-m", "benchmarks.ready"]]),
 }
