@@ -159,7 +159,7 @@ def _nbytes(kernel: Kernel, model: Any, feeds: Feeds,
 @click.option("--predictions", is_flag=True,
               help="Compare the times that the machine model predicts with measured ones.")
 @click.option("--models", default="", help="With --predictions: patterns of whole models, too.")
-def main(only: str, peers: str, threads: str, rounds: int, seconds: float, predictions: bool,  # noqa: FBT001
+def main(only: str, peers: str, threads: str, rounds: int, seconds: float, predictions: bool,
          models: str) -> None:
     """Speed of single kernels: GB/s, share of the limits measured in the same run, and ratios.
 

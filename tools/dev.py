@@ -75,7 +75,8 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "size": ("dev", [["tools/check_size.py"]]),
     "bench": ("dev,bench", [["-m", "benchmarks"]]),
     "bench-kernels": ("dev,bench", [["-m", "benchmarks.kernels"],
-                                    ["-m", "benchmarks.kernels", "--predictions", "--models", "*"]]),
+                                    ["-m", "benchmarks.kernels", "--predictions",
+                                     "--models", "*"]]),
     "bench-compile": ("dev,bench", [["-m", "benchmarks.kernel_compile"],
                                     ["-m", "benchmarks.ready"]]),
 }

@@ -66,7 +66,7 @@ def _show_machine(name: str, *, as_json: bool) -> None:
     """What weft decides for a few layers on a shipped machine."""
     # The strategies are imported here: the other tables do without them.
     from weft.cli.machines import decisions, target_of_machine
-    from weft.target.machine_tables import machine_table
+    from weft.target.machine_tables import machine_table, summary_of
 
     target = target_of_machine(name)
     found = list(decisions(target))
@@ -75,22 +75,27 @@ def _show_machine(name: str, *, as_json: bool) -> None:
         return
     caches = (target.l1_bytes, target.l2_bytes, target.l3_bytes)
     sizes = ", ".join(f"L{number} {size >> 10} KiB" for number, size in enumerate(caches, 1))
-    print_table(f"{name}: {machine_table(name).title}; {sizes}", ("layer", "decision"), found)
+    table = machine_table(name)
+    print_table(f"{name}: {table.title}; {sizes}; values: {summary_of(table.kinds.values())}",
+                ("layer", "decision"), found)
 
 
 def _list_machines(*, as_json: bool) -> None:
     """The shipped machines."""
     from weft.target.cpus import MACHINES_OF_CPUS
-    from weft.target.machine_tables import machine_names, machine_table
+    from weft.target.machine_tables import machine_names, machine_table, summary_of
 
-    tables = [machine_table(name) for name in machine_names()]
-    rows = [(t.name, t.arch, t.title, " ".join(cpu for (arch, cpu), name in MACHINES_OF_CPUS.items()
-                                               if (arch, name) == (t.arch, t.name)))
-            for t in tables]
+    keys = ("name", "arch", "title", "values", "cpus")
+    rows = []
+    for table in map(machine_table, machine_names()):
+        cpus = [cpu for (arch, cpu), name in MACHINES_OF_CPUS.items()
+                if (arch, name) == (table.arch, table.name)]
+        rows.append((table.name, table.arch, table.title, summary_of(table.kinds.values()),
+                     " ".join(cpus)))
     if as_json:
-        print_json([dict(zip(("name", "arch", "title", "cpus"), row, strict=True)) for row in rows])
+        print_json([dict(zip(keys, row, strict=True)) for row in rows])
         return
-    print_table("", ("machine", "architecture", "title", "CPUs"), rows)
+    print_table("", ("machine", "architecture", "title", "values", "CPUs"), rows)
 
 
 @click.command("doctor")
@@ -161,10 +166,18 @@ def _machine() -> dict[str, str]:
     linkers = [str(linker) for linker in find_linkers(machine())]
     return {
         "weft": __version__, "python": platform.python_version(), "system": platform.platform(),
-        "processor": model_name(), "cpus": str(usable_cpus()),
+        "processor": model_name(), "cpus": str(usable_cpus()), "machine model": _model(),
         "cache": _cache(),
         "linker": ", ".join(linkers) or "none on the path (pip install weft[cross])",
     }
+
+
+def _model() -> str:
+    """What decisions for this machine follow."""
+    from weft.cli.machines import summary  # the strategies, which other facts do without
+    from weft.target import CpuTarget
+
+    return summary(CpuTarget.host())
 
 
 def _cache() -> str:

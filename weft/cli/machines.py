@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
 from weft import op
+from weft.codegen.calibration.calibrate import NOISY, TABLE
 from weft.ir import Call, Expr, const, infer_expr, var
 from weft.strategy.cpu.attention.decide import AttentionPlan
 from weft.strategy.cpu.convolution.plan import ConvPlan
@@ -20,7 +22,14 @@ from weft.target import CpuTarget
 from weft.target.cpus import MACHINES_OF_CPUS
 from weft.target.host_machine import stored_machine, stored_path, stored_report
 from weft.target.machine import VECTOR_BITS, Machine
-from weft.target.machine_tables import machine_names, machine_of, machine_table
+from weft.target.machine_tables import (
+    ESTIMATED,
+    MEASURED,
+    machine_names,
+    machine_of,
+    machine_table,
+    summary_of,
+)
 
 _UNITS = {"frequency": "Hz", "fork_join_seconds": "s", "prefetch_distance_bytes": "bytes",
           "page_bytes": "bytes", "huge_page_bytes": "bytes", "fma_latency": "cycles"}
@@ -43,17 +52,21 @@ _ATTENTIONS = ((12, 128, 64), (12, 512, 64))
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One value of a machine: as measured or published, as used, and where it comes from."""
+    """One value of a machine: as measured or published, as used, and where it comes from.
+
+    ``kind`` says whether it is measured, tabled or estimated.
+    """
 
     name: str
     value: float
     used: float
     unit: str
+    kind: str
     source: str
 
-    def texts(self) -> tuple[str, str, str, str, str]:
+    def texts(self) -> tuple[str, str, str, str, str, str]:
         """The columns of a table."""
-        return self.name, _text(self.value), _text(self.used), self.unit, self.source
+        return (self.name, _text(self.value), _text(self.used), self.unit, self.kind, self.source)
 
 
 def known_values(host: CpuTarget) -> tuple[list[Row], str]:
@@ -62,27 +75,44 @@ def known_values(host: CpuTarget) -> tuple[list[Row], str]:
     if stored_machine():
         report = stored_report()
         raw = machine_of(str(report.get("raw", host.machine)))
-        title = f"{host.cpu}, measured ({stored_path()})"
-        return list(rows_of(raw, machine, report.get("sources", {}))), title
+        title = f"{host.cpu}, measured{_noise(report)} ({stored_path()})"
+        sources = report.get("sources", {})
+        kinds = {name: ESTIMATED if source == TABLE else MEASURED
+                 for name, source in sources.items()}
+        return list(rows_of(raw, machine, sources, kinds)), title
     table = machine_table(host.machine)
-    return list(rows_of(table.machine, machine, table.sources)), f"{host.cpu}, {table.title}"
+    rows = rows_of(table.machine, machine, table.sources, table.kinds)
+    return list(rows), f"{host.cpu}, {table.title}"
 
 
-def rows_of(found: Machine, used: Machine, sources: Mapping[str, str]) -> Iterator[Row]:
+def _noise(report: Mapping[str, Any]) -> str:
+    return " while other programs ran" if float(report.get("noise", 0.0)) > NOISY else ""
+
+
+def summary(host: CpuTarget) -> str:
+    """How many values of the machine that decisions follow are measured, tabled and estimated."""
+    rows, title = known_values(host)
+    return f"{title}: {summary_of(row.kind for row in rows)}"
+
+
+def rows_of(found: Machine, used: Machine, sources: Mapping[str, str],
+            kinds: Mapping[str, str]) -> Iterator[Row]:
     """The values of a machine, core first, then level by level."""
+    def row(name: str, value: float, used: float, unit: str, key: str) -> Row:
+        return Row(name, value, used, unit, kinds.get(key, ESTIMATED), sources.get(key, ""))
+
     for bits, value, rounded in zip(VECTOR_BITS, found.fma_per_cycle, used.fma_per_cycle,
                                     strict=True):
-        yield Row(f"fma_{bits}", value, rounded, "per cycle", sources.get(f"core.fma_{bits}", ""))
+        yield row(f"fma_{bits}", value, rounded, "per cycle", f"core.fma_{bits}")
     for field in fields(Machine):
         value, rounded = getattr(found, field.name), getattr(used, field.name)
         if isinstance(value, (int, float)):
-            yield Row(field.name, value, rounded, _UNITS.get(field.name, "per cycle"),
-                      sources.get(f"core.{field.name}", ""))
+            yield row(field.name, value, rounded, _UNITS.get(field.name, "per cycle"),
+                      f"core.{field.name}")
     for name, level in found.levels.items():
         for key, (attribute, unit) in _LEVEL_VALUES.items():
-            yield Row(f"{name}.{key}", getattr(level, attribute),
-                      getattr(used.levels[name], attribute), unit,
-                      sources.get(f"{name}.{key}", ""))
+            yield row(f"{name}.{key}", getattr(level, attribute),
+                      getattr(used.levels[name], attribute), unit, f"{name}.{key}")
 
 
 def _text(value: float) -> str:

@@ -72,7 +72,7 @@ def calibrate_command(*, show: bool, force: bool, as_json: bool) -> None:
         print_json({"machine": host.machine, "from": title,
                     "values": list(map(asdict, rows))})
         return
-    print_table(title, ("value", "found", "used", "unit", "from"),
+    print_table(title, ("value", "found", "used", "unit", "kind", "from"),
                 [row.texts() for row in rows])
     if needs_calibration(host.cpu, host.arch):
         click.echo("\nno table describes this CPU; weft calibrate measures it")

@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from weft.support.config import config
-from weft.support.log import Level, debug
+from weft.support.log import Level, debug, logger
 from weft.support.progress import task
 from weft.target import CpuTarget
 from weft.target.host_machine import needs_calibration, store_machine
@@ -39,9 +39,14 @@ def calibrate_and_store(host: CpuTarget) -> Calibration:
     with task(f"measuring this machine ({host.cpu})", 1) as progress:
         result = calibrate(host)
         progress.advance()
+    if result.is_noisy:
+        logger("calibrate").warning(
+            "other programs ran while this machine was measured: half of the rounds took %.1f "
+            "times as long as the best; run weft calibrate --force when it is idle",
+            1 + result.noise)
     try:
         store_machine(result.machine, {"sources": dict(result.sources), "raw": str(result.measured),
-                                       "threads": result.threads})
+                                       "threads": result.threads, "noise": result.noise})
     except OSError as error:
         nearest = machine_of_cpu(host.cpu, host.arch, host.vector_bits)
         debug(Level.CACHE, "calibrate", f"not stored: {error}; the machine is taken for {nearest}")

@@ -8,6 +8,7 @@ measured one holds its values: ``clock=3.3e9,fma=2/2/2,…,l1=49152/1/128/128/64
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping
@@ -46,6 +47,13 @@ class Level:
         rates = (self.load_bytes_per_cycle, self.load_bytes_per_cycle_all,
                  self.store_bytes_per_cycle, self.latency_cycles)
         return Level(self.bytes, self.shared_by, *map(coarse, rates))
+
+    def settled(self, measured: Level, known: Level) -> Level:
+        """The rounded level; rates of ``known`` where those before rounding agree with them."""
+        names = ("load_bytes_per_cycle", "load_bytes_per_cycle_all", "store_bytes_per_cycle",
+                 "latency_cycles")
+        return dataclasses.replace(self, **{name: _settled(*(
+            getattr(level, name) for level in (self, measured, known))) for name in names})
 
     def __str__(self) -> str:
         return "/".join(_text(getattr(self, field.name)) for field in fields(self))
@@ -118,6 +126,24 @@ class Machine:
             self.l1.coarse(), self.l2.coarse(),
             None if self.l3 is None else self.l3.coarse(), self.memory.coarse())
 
+    def settled(self, known: Machine) -> Machine:
+        """The machine with measured values rounded, or those of ``known`` where both agree.
+
+        Two runs that measure a little less and a little more than a border between two steps would
+        round to different values, and decide otherwise: what is already known stays, unless a
+        measurement contradicts it.
+        """
+        rounded = self.coarse()
+        old = known.coarse()
+        levels = {name: level if level is None or (before := getattr(old, name)) is None
+                  else level.settled(getattr(self, name), before)
+                  for name in LEVELS for level in [getattr(rounded, name)]}
+        kept = {name: _settled(getattr(rounded, name), getattr(self, name), getattr(old, name))
+                for name in _SETTLED}
+        fma = tuple(_settled(*each) for each in zip(
+            rounded.fma_per_cycle, self.fma_per_cycle, old.fma_per_cycle, strict=True))
+        return dataclasses.replace(rounded, fma_per_cycle=fma, **kept, **levels)
+
     def __str__(self) -> str:
         fma = "/".join(map(_text, self.fma_per_cycle))
         values: dict[str, object] = {"clock": _text(self.frequency), "fma": fma}
@@ -136,6 +162,16 @@ class Machine:
             raise TargetError(f"not a machine: {text!r}", got=str(error),
                               expected="the name of a shipped machine, or clock=…,fma=…,…",
                               help="weft targets --machines lists the shipped ones") from None
+
+
+_SETTLED = ("frequency", "fma_latency", "loads_per_cycle", "stores_per_cycle", "fork_join_seconds")
+# How far a measurement may be from a known value that it confirms: half a step of rounding, and the
+# boost of a clock.
+_AGREES = 0.15
+
+
+def _settled(rounded: float, measured: float, known: float) -> float:
+    return known if known and abs(measured / known - 1) <= _AGREES else rounded
 
 
 # Keys of the text form for the numbers of a machine.

@@ -1,14 +1,16 @@
 """The machines that weft ships: ``machines/*.toml``, with a source for each value.
 
 A file has a table ``core`` and one for each level; a value is a pair: the number, and the name of
-an entry of ``sources``, which says where it was published or measured. A file without a table
-``l3`` describes a CPU without a third level.
+an entry of ``sources``, which says where it was published or measured. The name tells how far the
+value can be trusted (``KINDS``). A file without a table ``l3`` describes a CPU without a third
+level.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +21,25 @@ from weft.target.cpus import MACHINES_OF_CPUS
 from weft.target.machine import LEVELS, Level, Machine
 
 _FOLDER = Path(__file__).parent / "machines"
+MEASURED, TABLED, ESTIMATED = "measured", "tabled", "estimated"
+# What a value is, by the name of its source; any other is an estimate. Those after publications are
+# round figures of their order, not read off one by one. A measurement replaces them all.
+KINDS = {"measured": MEASURED, "manual": TABLED, "kernel": TABLED}
 
 
 @dataclass(frozen=True, slots=True)
 class MachineTable:
-    """A shipped machine: its values as published, and the source of each by ``"l1.latency"``."""
+    """A shipped machine: its values as published, and the source of each by ``"l1.latency"``.
+
+    ``kinds`` says of each value whether it is measured, tabled or estimated.
+    """
 
     name: str
     title: str
     arch: str
     machine: Machine
     sources: Mapping[str, str]
+    kinds: Mapping[str, str]
 
 
 def machine_names(arch: str = "") -> list[str]:
@@ -48,9 +58,18 @@ def machine_table(name: str) -> MachineTable:
         raise TargetError(f"unknown machine {name!r}", got=name,
                           expected=", ".join(machine_names()), help=_close(name))
     content = tomllib.loads(path.read_text(encoding="utf-8"))
-    sources = {f"{table}.{key}": content["sources"][pair[1]]
-               for table in ("core", *LEVELS) for key, pair in content.get(table, {}).items()}
-    return MachineTable(name, content["title"], content["arch"], _machine(content), sources)
+    named = {f"{table}.{key}": pair[1] for table in ("core", *LEVELS)
+             for key, pair in content.get(table, {}).items()}
+    return MachineTable(name, content["title"], content["arch"], _machine(content),
+                        {key: content["sources"][source] for key, source in named.items()},
+                        {key: KINDS.get(source, ESTIMATED) for key, source in named.items()})
+
+
+def summary_of(kinds: Iterable[str]) -> str:
+    """``27 measured, 6 tabled``: how many values are of each kind."""
+    counts = Counter(kinds)
+    return ", ".join(f"{counts[kind]} {kind}" for kind in (MEASURED, TABLED, ESTIMATED)
+                     if counts[kind])
 
 
 def machine_of(text: str) -> Machine:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.codegen.calibration.calibrate import _consistent, best_distance, calibrate
 from weft.codegen.calibration.kernels import module_text
+from weft.codegen.calibration.meter import Meter
 from weft.codegen.llvm.build import build_text
 from weft.compiler import first_calibration
 from weft.compiler.request import CompileRequest
@@ -169,3 +173,50 @@ def test_models_that_start_warm_are_compiled_again_for_a_measured_machine(tmp_pa
         before = request_key(tmp_path / "model.onnx", request)
         store_machine(machine_of("icelake-server"), {})
         assert request_key(tmp_path / "model.onnx", request) != before
+
+
+KNOWN = machine_of("zen5")
+
+
+def _measured(scale: float) -> Machine:
+    """A machine whose rates and latencies are ``scale`` times the known ones."""
+    level = dataclasses.replace(
+        KNOWN.l2, load_bytes_per_cycle=KNOWN.l2.load_bytes_per_cycle * scale,
+        latency_cycles=KNOWN.l2.latency_cycles * scale)
+    return dataclasses.replace(KNOWN, frequency=KNOWN.frequency * scale, l2=level)
+
+
+@pytest.mark.parametrize("scale", [0.87, 0.95, 1.06, 1.14])
+def test_a_measurement_that_confirms_what_is_known_changes_nothing(scale: float) -> None:
+    assert _measured(scale).settled(KNOWN) == KNOWN
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.3])
+def test_a_measurement_that_contradicts_what_is_known_replaces_it(scale: float) -> None:
+    settled = _measured(scale).settled(KNOWN)
+    assert settled == _measured(scale).coarse()
+    assert settled.l1 == KNOWN.l1
+    assert _measured(scale * 1.03).settled(settled) == settled
+
+
+def test_a_busy_machine_is_measured_in_bounded_time_and_said_to_be_busy(
+        measured, monkeypatch) -> None:
+    """Every other round takes longer, as if another program had run within it."""
+    draw = np.random.default_rng(0)
+    once = Meter._once
+
+    def disturbed(run: Callable[[], object]) -> float:
+        return once(run) * (1 if draw.random() < 0.4 else 1 + 2 * draw.random())
+
+    monkeypatch.setattr(Meter, "_once", staticmethod(disturbed))
+    busy = calibrate()
+    assert busy.seconds < 20
+    assert busy.is_noisy
+    # The best rounds count, so that the machine is nearly the one that an idle machine gives.
+    assert busy.measured.fma_latency == pytest.approx(measured.measured.fma_latency, rel=0.3)
+
+
+def test_noise_is_the_spread_of_rounds() -> None:
+    meter = Meter.__new__(Meter)
+    meter.spreads = [0.0, 0.1, 0.9]
+    assert meter.noise == 0.1

@@ -22,7 +22,7 @@ from weft.strategy.cpu.machine_model import machine_model, parallel_threshold
 from weft.strategy.decision import decision_of
 from weft.target import CpuTarget
 from weft.target.machine import LEVELS, Machine, coarse
-from weft.target.machine_tables import machine_names, machine_of, machine_table
+from weft.target.machine_tables import MEASURED, machine_names, machine_of, machine_table
 from weft.transform.fusion.fuse_ops import FuseOps
 
 LAYERS = dict(sample_layers())
@@ -130,6 +130,9 @@ def test_tables_are_complete_and_sane(machine: str) -> None:
     assert used.coarse() == used
     assert Machine.parse(str(used)) == used
     assert all(table.sources.values())
+    assert table.kinds.keys() == table.sources.keys()
+    assert all(kind != MEASURED or "weft calibrate" in table.sources[name]
+               for name, kind in table.kinds.items()), "measured by weft, or no measurement"
     for name in LEVELS:
         if name in used.levels:
             for value in ("bytes", "shared_by", "load", "load_all", "store", "latency"):

@@ -33,6 +33,7 @@ _MAX_BUFFER, _MIN_BUFFER = 256 << 20, 32 << 20
 _TRIES = 6
 # A new pass starts while fewer seconds than this have passed; a pass takes at most two.
 _PASSES, _SECONDS = 3, 0.8
+NOISY = 0.2  # rounds of an idle machine differ by less
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 _MOST_THREADS = 16  # more threads give the same rate, and take longer to start
 
@@ -42,6 +43,7 @@ class Calibration:
     """A measured machine, and where each of its values comes from, by ``"l1.latency"``.
 
     ``measured`` has the values before rounding and ``machine`` after it; ``threads`` ran together.
+    ``noise`` is how much longer half of the rounds took than the best of them, which counts.
     """
 
     measured: Machine
@@ -49,10 +51,19 @@ class Calibration:
     sources: Mapping[str, str]
     threads: int
     seconds: float
+    noise: float = 0.0
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether other programs ran beside it; the best rounds may then be too slow."""
+        return self.noise > NOISY
 
 
 def calibrate(target: CpuTarget | None = None) -> Calibration:
     """Measure this machine for code of ``target``, the host by default.
+
+    The time is bounded, however busy the machine is. Values that confirm what the target says about
+    the machine, which an earlier run may have measured, leave it as it is.
 
     Raises ``TargetError`` for a target whose code this machine cannot run.
     """
@@ -79,9 +90,9 @@ def calibrate(target: CpuTarget | None = None) -> Calibration:
         l3=levels.get("l3"), memory=levels["memory"],
         prefetch_distance_bytes=best_distance(_DISTANCES, meter.prefetch_rates(_DISTANCES)),
         page_bytes=mmap.PAGESIZE, huge_page_bytes=_huge_page_bytes() or known.huge_page_bytes)
-    return Calibration(machine, machine.coarse(),
+    return Calibration(machine, machine.settled(known),
                        _sources(topology, levels, threads, has_fork_join=fork_join is not None),
-                       threads, time.perf_counter() - start)
+                       threads, time.perf_counter() - start, meter.noise)
 
 
 def _huge_page_bytes() -> int:

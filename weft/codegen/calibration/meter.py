@@ -58,6 +58,7 @@ class Meter:
         self._block = AlignedBlock(max_bytes)
         self._block.array[:] = 0  # every page has memory
         self._block.array[:LINE].view(np.float32)[:] = 0.5
+        self.spreads: list[float] = []  # of each figure: its median round over the best, less 1
         self.clock = self._clock()
 
     def _clock(self) -> float:
@@ -192,6 +193,11 @@ class Meter:
     def _sweep(self, name: str, *types: type) -> Callable[..., object]:
         return self._function(name, ctypes.c_void_p, ctypes.c_int64, *types)
 
+    @property
+    def noise(self) -> float:
+        """How much longer a round takes than the best, in the median over all figures."""
+        return statistics.median(self.spreads) if self.spreads else 0.0
+
     def _function(self, name: str, *types: type) -> Callable[..., object]:
         return function(self._library, name, None, ctypes.c_int64, *types)
 
@@ -201,7 +207,10 @@ class Meter:
         while (seconds := self._once(functools.partial(run, count))) < _ROUND_SECONDS / 4:
             count *= 4
         count = max(1, round(count * _ROUND_SECONDS / seconds))
-        return min(self._once(functools.partial(run, count)) for _ in range(ROUNDS)) / count
+        times = [self._once(functools.partial(run, count)) for _ in range(ROUNDS)]
+        best = min(times)
+        self.spreads.append(statistics.median(times) / best - 1)
+        return best / count
 
     @staticmethod
     def _once(run: Callable[[], object]) -> float:
