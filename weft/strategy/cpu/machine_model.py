@@ -150,6 +150,8 @@ class MachineModel:
     # some tiles of the benchmarks otherwise.
     gemm_tail_fraction: float = 0.01
     tail_fraction: float = 0.02
+    # The share of L2 that data may fill which loops read again; the rest is for what passes by.
+    l2_resident_share: float = 0.75
     # A register tile that does not divide its range and guards its bounds.
     guarded_tile_factor: float = 1.15
     # One multiply-add of a contraction by the default schedule, which loads every operand for each.
@@ -165,6 +167,11 @@ class MachineModel:
     def seconds(self, cycles: float) -> float:
         """``cycles`` of one core as seconds at the nominal clock."""
         return cycles / self.frequency
+
+    @property
+    def l2_resident_bytes(self) -> int:
+        """The bytes that stay in L2 while other data pass through it."""
+        return int(self.l2_bytes * self.l2_resident_share)
 
     def winograd_transforms(self, tile: int) -> WinogradTransforms:
         """The transforms with ``tile`` x ``tile`` outputs; raises ``KeyError`` for other tiles."""

@@ -89,7 +89,7 @@ def estimate_blocked(shape: ConvShape, block: int, target: CpuTarget) -> Estimat
     lines = shape.batch * math.prod(rows)
     slice_bytes = shape.dtype.itemsize * shape.depth * tile.nr_vectors * block
     cycles = steps * lines * shape.depth
-    if slice_bytes > target.l2_bytes * 3 // 4:
+    if slice_bytes > model.l2_resident_bytes:
         # Every tile reads its slice of the weights from beyond L2.
         tiles = lines * -(-width // tile.mr) * -(-blocks // tile.nr_vectors)
         transfer = tiles * slice_bytes / model.beyond_l2_line_bandwidth

@@ -30,6 +30,7 @@ from weft.tir.transform.masked_tail import MASKED_TAIL
 ROW_TILES = (14, 8, 7, 6, 5, 4)  # positions of a tile; 7 and 14 divide the usual image sizes
 OPEN_ROW_TILE = 7  # of a row whose width is symbolic
 ROWS_PER_TASK = 8
+OPERATIONS_OF_A_POSITION = 64  # of a block of channels: its lanes times most of the taps
 
 
 def schedule_blocked_depthwise(ctx: CpuContext) -> None:
@@ -54,8 +55,7 @@ def schedule_blocked_depthwise(ctx: CpuContext) -> None:
     stage.unroll(column)
     stage.vectorize(lane)
     task = stage.fuse(n, oc, *outer)
-    # ``work * width`` leaves out the lanes of a block and the taps: the threshold is lower.
-    if work * size_of(ow.extent) >= parallel_threshold(ctx.target) // 64:
+    if work * size_of(ow.extent) >= parallel_threshold(ctx.target) // OPERATIONS_OF_A_POSITION:
         stage.parallel(task)
     s[acc].compute_at(stage, columns)
     acc_stage = s[acc]

@@ -157,7 +157,7 @@ def blocking_of_tile(
     # A B panel may fill three quarters of L2; A and C pass through the rest. Few tiles of rows
     # hardly use a panel again, so it need not stay there.
     kc = None
-    if tiles > FEW_TILES and shape.k * step_bytes > target.l2_bytes * 3 // 4:
+    if tiles > FEW_TILES and shape.k * step_bytes > machine_model(target).l2_resident_bytes:
         k_blocks = math.ceil(shape.k * step_bytes / (target.l2_bytes // 4))
         # Blocks of nearly equal depth: a short one would load and store the sums for little
         # arithmetic.
@@ -261,7 +261,7 @@ def worth_packing_b(shape: GemmShape, blocking: GemmBlocking, target: CpuTarget)
         return not (is_whole or _loads_with_masks(target))
     if not is_whole:
         return True
-    return shape.b_bytes > target.l2_bytes * 3 // 4 and tiles > TILES_WORTH_PACKING
+    return shape.b_bytes > machine_model(target).l2_resident_bytes and tiles > TILES_WORTH_PACKING
 
 
 def _loads_with_masks(target: CpuTarget) -> bool:

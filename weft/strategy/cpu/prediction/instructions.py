@@ -20,6 +20,8 @@ from weft.tir.expr import PrimExpr, Var, int_value
 from weft.tir.intrinsics import INTRINSICS
 from weft.tir.visitor import children
 
+LINE = 64  # bytes of a cache line
+
 
 class UnpredictableError(Exception):
     """A kernel whose loops say too little: a symbolic extent, or a call of foreign code."""
@@ -247,10 +249,10 @@ class Counter:
     def _passes(self, nbytes: int, constant: float, terms: Sequence[tuple[Digit, float]]) -> float:
         """1 for an access within a cache line; more for one that may straddle two."""
         width = min(nbytes, self._vector_bytes)
-        step = math.gcd(int(constant), *(int(k) for _, k in terms), 64)
+        step = math.gcd(int(constant), *(int(k) for _, k in terms), LINE)
         if step % width == 0 or width <= 1:
             return 1.0
-        return 1.0 + (width - min(step, width)) / 64 if step else 1.0
+        return 1.0 + (width - min(step, width)) / LINE if step else 1.0
 
 
 def _has_constant(e: x.Max | x.Min) -> bool:

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from weft.strategy.cpu.prediction.affine import Digit
-from weft.strategy.cpu.prediction.instructions import Access
+from weft.strategy.cpu.prediction.instructions import LINE, Access
 from weft.strategy.cpu.prediction.tree import Block, Loop
 from weft.support.dataclass import dataclass
 from weft.tir.buffer import Buffer
 
-LINE = 64
+# The mean length of the inner of two loops below which offsets count as one irregular loop.
+_LEAST_INNER = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ def steps_of(offsets: Sequence[float]) -> list[tuple[float, float]]:
     least = min(gaps)
     starts = [offsets[0], *(b for b, gap in zip(offsets[1:], gaps, strict=True) if gap != least)]
     inner = len(offsets) / len(starts)
-    if len(starts) == 1 or inner < 1.5:
+    if len(starts) == 1 or inner < _LEAST_INNER:
         return [((offsets[-1] - offsets[0]) / (len(offsets) - 1), len(offsets))]
     outer = (starts[-1] - starts[0]) / (len(starts) - 1)
     return [(least, inner), (outer, len(starts))]

@@ -161,7 +161,7 @@ def _beyond_l2(
     The transformed input and the results of the GEMMs stay in L2 if they fill at most three
     quarters of it; the weights too, from row block to row block, if all fit together.
     """
-    resident_limit = target.l2_bytes * 3 // 4
+    resident_limit = machine_model(target).l2_resident_bytes
     positions = shape.dtype.itemsize * shape.points * row_block * shape.tile_columns
     inputs, results = positions * shape.channels, positions * shape.outputs // splits
     if fuses_output:
