@@ -108,7 +108,7 @@ def doctor_command(*, as_json: bool) -> None:
     from weft.cli.gpu_facts import gpu_facts
 
     settings, wrong = _settings()
-    facts = {**_machine(), **gpu_facts(), **_libraries()}
+    facts = {**_machine(), "machine model": _model(), **gpu_facts(), **_libraries()}
     plugins = load_plugins()
     if as_json:
         print_json({**facts, "plugins": [asdict(p) for p in plugins],
@@ -166,7 +166,7 @@ def _machine() -> dict[str, str]:
     linkers = [str(linker) for linker in find_linkers(machine())]
     return {
         "weft": __version__, "python": platform.python_version(), "system": platform.platform(),
-        "processor": model_name(), "cpus": str(usable_cpus()), "machine model": _model(),
+        "processor": model_name(), "cpus": str(usable_cpus()),
         "cache": _cache(),
         "linker": ", ".join(linkers) or "none on the path (pip install weft[cross])",
     }

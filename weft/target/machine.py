@@ -133,16 +133,23 @@ class Machine:
         round to different values, and decide otherwise: what is already known stays, unless a
         measurement contradicts it.
         """
-        rounded = self.coarse()
-        old = known.coarse()
-        levels = {name: level if level is None or (before := getattr(old, name)) is None
-                  else level.settled(getattr(self, name), before)
-                  for name in LEVELS for level in [getattr(rounded, name)]}
-        kept = {name: _settled(getattr(rounded, name), getattr(self, name), getattr(old, name))
-                for name in _SETTLED}
-        fma = tuple(_settled(*each) for each in zip(
+        rounded, old = self.coarse(), known.coarse()
+        narrow, middle, wide = (_settled(*each) for each in zip(
             rounded.fma_per_cycle, self.fma_per_cycle, old.fma_per_cycle, strict=True))
-        return dataclasses.replace(rounded, fma_per_cycle=fma, **kept, **levels)
+
+        def kept(name: str) -> float:
+            return _settled(*(getattr(one, name) for one in (rounded, self, old)))
+
+        l3 = rounded.l3
+        if l3 is not None and self.l3 is not None and old.l3 is not None:
+            l3 = l3.settled(self.l3, old.l3)
+        return dataclasses.replace(
+            rounded, frequency=kept("frequency"), fma_per_cycle=(narrow, middle, wide),
+            fma_latency=kept("fma_latency"), loads_per_cycle=kept("loads_per_cycle"),
+            stores_per_cycle=kept("stores_per_cycle"),
+            fork_join_seconds=kept("fork_join_seconds"), l1=rounded.l1.settled(self.l1, old.l1),
+            l2=rounded.l2.settled(self.l2, old.l2), l3=l3,
+            memory=rounded.memory.settled(self.memory, old.memory))
 
     def __str__(self) -> str:
         fma = "/".join(map(_text, self.fma_per_cycle))
@@ -164,7 +171,6 @@ class Machine:
                               help="weft targets --machines lists the shipped ones") from None
 
 
-_SETTLED = ("frequency", "fma_latency", "loads_per_cycle", "stores_per_cycle", "fork_join_seconds")
 # How far a measurement may be from a known value that it confirms: half a step of rounding, and the
 # boost of a clock.
 _AGREES = 0.15

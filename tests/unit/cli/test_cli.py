@@ -212,7 +212,7 @@ def test_calibrate_shows_where_each_value_is_from(capsys, tmp_path):
     code, out, _ = run(["calibrate", "--show", "--json"], capsys)
     assert code == 0
     shown = json.loads(out)
-    assert {"name", "value", "used", "unit", "source"} == set(shown["values"][0])
+    assert {"name", "value", "used", "unit", "kind", "source"} == set(shown["values"][0])
     assert all(row["source"] for row in shown["values"])
     code, out, _ = run(["calibrate"], capsys)
     assert code == 0
