@@ -7,8 +7,10 @@ a later start of the same model was not warm.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +18,7 @@ from contextvars import copy_context
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -38,6 +40,8 @@ from weft.support.log import Level, debug
 
 # Writing this many bytes takes longer than what is left to do after they are packed.
 _SLOW_BYTES = 16 << 20
+# How much nicer than others a thread is that writes an entry.
+_NICER = 10
 # More names of parts than these are summed up.
 _NAMED = 6
 
@@ -192,10 +196,10 @@ class _Entry:
                 self._note(cache, key)
             return
         self._blocks.clear()  # nothing is left for ``close`` to remove
-        finish = partial(copy_context().run, self._finish, cache, key, packing, code)
         if packing.is_mapped or code.constants.nbytes < _SLOW_BYTES:
-            finish()
+            self._finish(cache, key, packing, code)
         else:
+            finish = partial(copy_context().run, self._finish_later, cache, key, packing, code)
             threading.Thread(target=finish, name="weft cache").start()
 
     def improving(self, first: ModelCode, improve: Callable[[], ModelCode], *, is_kept: bool
@@ -221,6 +225,14 @@ class _Entry:
         """Remove the files of blocks that are not part of the entry."""
         for block in self._blocks:
             block.abandon()
+
+    def _finish_later(self, *arguments: Any) -> None:
+        """``_finish`` in a thread that gives way to calls of the model."""
+        with contextlib.suppress(AttributeError, OSError):  # other systems have no such threads
+            thread = threading.get_native_id()
+            niceness = os.getpriority(os.PRIO_PROCESS, thread)
+            os.setpriority(os.PRIO_PROCESS, thread, niceness + _NICER)
+        self._finish(*arguments)
 
     def _finish(self, cache: DiskCache, key: ModelKey, packing: Packing, code: ModelCode) -> None:
         entry = packing.entry

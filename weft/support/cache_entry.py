@@ -13,6 +13,8 @@ from weft.support.file_content import PART_BYTES, DigestPart, PartChecksum, as_b
 _MAGIC = b"weftcch2"
 # Magic, payload length, checksum; keeps a mapped payload 64-byte aligned.
 HEADER_BYTES = 64
+# The system gives the file pages as large as a write; hypervisors take long for new pages of 2 MB.
+_WRITE_BYTES = 1 << 20
 
 
 class EntryWriter:
@@ -124,7 +126,7 @@ class EntryWriter:
 
 def _write_all(handle: int, data: memoryview, at: int) -> None:
     while len(data):
-        count = os.pwrite(handle, data, at)
+        count = os.pwrite(handle, data[:_WRITE_BYTES], at)
         data, at = data[count:], at + count
 
 

@@ -140,7 +140,7 @@ def state_at(found: os.stat_result, now: int) -> FileState | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-# Memory that is shared with children would neither have large pages nor be given back.
+# ``madvise`` does not give memory back that is shared with children.
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
@@ -288,9 +288,10 @@ def read_content(path: str | os.PathLike[str]) -> Content:
             memory = ReleasableMemory(-1, found.st_size, **_PRIVATE)
         except OSError:
             raise MemoryError(f"cannot allocate {found.st_size} bytes for {path}") from None
-        if hasattr(mmap, "MADV_HUGEPAGE"):
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):
+            # The content is read once or twice. Hypervisors may take 4 ms for a new page of 2 MB.
             with contextlib.suppress(OSError):  # a kernel without huge pages
-                memory.madvise(mmap.MADV_HUGEPAGE)
+                memory.madvise(mmap.MADV_NOHUGEPAGE)
         view = memoryview(memory)
         digest, at = PartDigest(), 0
         while at < found.st_size:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import itertools
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -298,3 +299,29 @@ def test_large_entries_are_whole_when_the_process_ends(tmp_path: Path, cache: Pa
     x = RNG.standard_normal((3, 200)).astype(np.float32)
     mod = weft.compile(path)
     np.testing.assert_allclose(mod(x), expected(x, weight), rtol=1e-4, atol=1e-3)
+
+
+LATE = """
+import os, sys, threading
+import weft
+from weft.compiler import cache
+cache._SLOW_BYTES = 0
+niceness = []
+finish = cache._Entry._finish
+def note(*arguments):
+    niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+    finish(*arguments)
+cache._Entry._finish = note
+weft.compile(sys.argv[1])
+[thread.join() for thread in threading.enumerate() if thread.name == "weft cache"]
+assert niceness == [os.getpriority(os.PRIO_PROCESS, 0) + 10], niceness
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities on Linux")
+def test_the_thread_that_writes_an_entry_gives_way(tmp_path: Path, own_cache: Path) -> None:
+    path = tmp_path / "m.onnx"
+    saved(path)
+    subprocess.run([sys.executable, "-c", LATE, str(path)], check=True, timeout=120,
+                   env={**os.environ, "WEFT_VERIFY": "0"})
+    assert not list(own_cache.glob("??/.tmp-*"))
