@@ -168,7 +168,9 @@ def _shared_linkers(platform: Platform, exports: Sequence[str]) -> Iterator[Link
             yield from _elf_linkers(platform, _ELF_OPTIONS)
         case "wasm":
             named = [f"--export={name}" for name in exports] or ["--export-all"]
-            options = ("--no-entry", "--strip-debug", "--allow-undefined", *_WASM_STACK, *named)
+            # What runs a module puts arrays where its own memory ends.
+            options = ("--no-entry", "--strip-debug", "--allow-undefined", "--export=__heap_base",
+                       *_WASM_STACK, *named)
             yield from _of_package("wasm-ld", ("wasm-ld",), options)
         case "coff":
             named = [f"/export:{name}" for name in exports]
