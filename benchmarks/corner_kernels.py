@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.attention_kernels import Attention
 from benchmarks.contraction_kernels import Convolution, layer
 from benchmarks.kernel_models import Kernel
+from benchmarks.lite_kernels import lite_convolution
 from benchmarks.models import matmul, mlp
 
 _NARROW = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
@@ -52,6 +53,12 @@ NARROW_CONVOLUTIONS = (
     Convolution("depthwise3x3 144@56", 144, 144, (3, 3), (56, 56), groups=144),
 )
 NARROW_GEMMS = ((512, 2048, 2048), (128, 3072, 768), (256, 1024, 4096), (1, 4096, 4096))
+LITE_CONVOLUTIONS = (
+    Convolution("conv7x7/2 3-64@224", 3, 64, (7, 7), (224, 224), stride=2),
+    Convolution("conv3x3 512-512@7", 512, 512, (3, 3), (7, 7)),
+    Convolution("conv1x1 1024-256@14", 1024, 256, (1, 1), (14, 14)),
+    Convolution("conv3x3 72-40@13", 72, 40, (3, 3), (13, 13)),
+)
 ATTENTIONS = (
     *(Attention(f"attention token of {keys // 1024}k", 12, 1, keys, 64)
       for keys in (4096, 8192, 32768)),
@@ -145,6 +152,13 @@ def _quantized(convolution: Convolution) -> Kernel:
                    tolerance=1e-2)
 
 
+def _lite(convolution: Convolution) -> Kernel:
+    """The same in a file of TensorFlow Lite."""
+    kernel = convolution.kernel()
+    return replace(kernel, name=f"int8 NHWC {kernel.name}", tolerance=1e-2,
+                   build=lambda: lite_convolution(convolution))
+
+
 def _layer(m: int, n: int, k: int) -> Kernel:
     return Kernel(f"layer {m}x{n}x{k}", lambda: layer(m, n, k), 2.0 * m * n * k)
 
@@ -182,6 +196,7 @@ CORNERS: list[Kernel] = [
     *(_narrow(dtype, _gemm(512, 1024, 1024)) for dtype in _NARROW),
     *(_narrow(dtype, c.kernel()) for dtype in _NARROW for c in NARROW_CONVOLUTIONS),
     *(_quantized(c) for c in NARROW_CONVOLUTIONS),
+    *map(_lite, (*NARROW_CONVOLUTIONS, *LITE_CONVOLUTIONS)),
     *map(_attention, ATTENTIONS),
     *(_layer(*size) for size in GEMVS),
     _gemm(1, 1001, 1003), _gemm(1001, 1, 1003),

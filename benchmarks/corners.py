@@ -22,6 +22,7 @@ from benchmarks.agreement import check_agreement, reference_outputs
 from benchmarks.corner_kernels import CORNERS
 from benchmarks.harness import Failures
 from benchmarks.kernel_models import Kernel, traffic
+from benchmarks.lite_kernels import LiteModel, load_litert
 from benchmarks.models import random_inputs, save
 from benchmarks.peers import PEERS, Feeds, Runner
 
@@ -65,7 +66,12 @@ def _fastest(run: Runner, feeds: Feeds, calls: int) -> float:
 def contest(kernel: Kernel, peers: Sequence[str], folder: Path) -> tuple[Contest, Feeds]:
     """Load a kernel into every peer that can run it and compare their results."""
     model = kernel.build()
-    feeds, path = random_inputs(model), save(model, folder, "kernel")
+    if isinstance(model, LiteModel):
+        feeds, path = model.feeds, folder / "kernel.tflite"
+        path.write_bytes(model.content)
+        peers = [*(name for name in peers if name == "weft"), "litert"]
+    else:
+        feeds, path = random_inputs(model), save(model, folder, "kernel")
     runners: dict[str, Runner] = {}
     outputs: dict[str, list[np.ndarray]] = {}
     for name in peers:
@@ -79,10 +85,15 @@ def contest(kernel: Kernel, peers: Sequence[str], folder: Path) -> tuple[Contest
             continue
         runners[name] = run
     check_agreement(kernel.name, outputs, lambda: reference_outputs(path, feeds), kernel.tolerance)
-    return Contest(kernel, runners, traffic(model, feeds, next(iter(outputs.values())))), feeds
+    results = next(iter(outputs.values()))
+    nbytes = (len(model.content) + sum(a.nbytes for a in (*feeds.values(), *results))
+              if isinstance(model, LiteModel) else traffic(model, feeds, results))
+    return Contest(kernel, runners, nbytes), feeds
 
 
 def _load(peer: str, path: Path) -> Runner:
+    if peer == "litert":
+        return load_litert(path, 1)
     if peer == "torch":
         from benchmarks.torch_kernels import load
 
@@ -139,12 +150,15 @@ def table_of(contests: Sequence[Contest], peers: Sequence[str], peak: float,
     for made in contests:
         mine = made.seconds.get("weft", math.nan)
         times = [f"{made.seconds[p] * 1e6:.1f}" if p in made.seconds else "-" for p in peers]
+        if "litert" in made.seconds:
+            times[-1] = f"{made.seconds['litert'] * 1e6:.1f} L"
         table.add_row(made.kernel.name, *times, f"{1e-7 * made.kernel.flops / mine / peak:.0f}",
                       f"{1e-7 * made.nbytes / mine / copy:.0f}", f"{made.ratio:.2f}")
+    table.caption = "L: TensorFlow Lite, for its files"
     ratios = [made.ratio for made in contests if not math.isnan(made.ratio)]
     if ratios:
         mean = math.exp(statistics.mean(map(math.log, ratios)))
-        table.caption = (f"geometric mean of time / best peer: {mean:.2f}; above 1.1: "
+        table.caption += (f"\ngeometric mean of time / best peer: {mean:.2f}; above 1.1: "
                          f"{sum(ratio > 1.1 for ratio in ratios)} of {len(ratios)}")
     return table
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,14 +20,15 @@ Body = Callable[[GraphBuilder], str]
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel as an ONNX model; ``flops`` counts a multiply-add as two operations.
+    """A kernel as an ONNX model, or as one of another format that the benchmark knows.
 
+    ``flops`` counts a multiply-add as two operations.
     ``passes`` multiplies the traffic of a model that is a chain of equal layers; ``tolerance`` is
     relative to the largest number of an output.
     """
 
     name: str
-    build: Callable[[], onnx.ModelProto]
+    build: Callable[[], Any]
     flops: float = 0.0
     passes: int = 1
     tolerance: float = TOLERANCE
