@@ -83,8 +83,9 @@ def test_reasons_against_dot_products() -> None:
 def test_bytes_run_by_dot_products_and_their_channels_make_whole_groups() -> None:
     plan = decide(inputs=30, dtype="int8", out_dtype="int32").plan
     assert plan.algorithm is ConvAlgorithm.DOT_PRODUCT
-    assert (plan.kernel_layout, plan.added_inputs) == ("OHWI4i", 2)
-    assert plan.dot is not None
+    assert plan.layouts == ("NCHW32c", "OHWI16o4i", "NCHW64c")
+    assert plan.added_inputs == 2
+    assert plan.prepares_data  # the instruction takes unsigned data
 
 
 def test_narrow_floats_are_converted_unless_an_instruction_takes_them() -> None:

@@ -66,7 +66,8 @@ def test_convolution_with_a_residual(target):
 
 @TARGETS
 @pytest.mark.parametrize(("channels", "block", "size", "stride"),
-                         [(16, 16, (9, 15), 1), (24, 24, (10, 7), 2), (8, 8, (1, 1), 1)])
+                         [(16, 16, (9, 15), 1), (24, 24, (10, 7), 2), (8, 8, (1, 1), 1),
+                          (80, 80, (3, 4), 1)])
 def test_depthwise_convolution(target, channels, block, size, stride):
     x = var("x", (1, channels // block, *size, block))
     w = var("w", (channels // block, 1, 3, 3, 1, block))

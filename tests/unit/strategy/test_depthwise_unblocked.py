@@ -52,10 +52,10 @@ def choices_of(shape, taps, target, **attrs):
 def test_few_taps_are_worth_no_change_of_layout():
     shape = (1, 96, 56, 56)
     change = 2 * CpuCostModel(WIDE_CPU).conversion_seconds(TensorType.of(shape))
-    blocked, unblocked = choices_of(shape, (3, 3), WIDE_CPU, padding=(1, 1))
+    blocked, *_, unblocked = choices_of(shape, (3, 3), WIDE_CPU, padding=(1, 1))
     assert blocked.takes_blocks
     assert blocked.seconds < unblocked.seconds < blocked.seconds + change
-    blocked, unblocked = choices_of(shape, (7, 7), WIDE_CPU, padding=(3, 3))
+    blocked, *_, unblocked = choices_of(shape, (7, 7), WIDE_CPU, padding=(3, 3))
     assert blocked.seconds + change < unblocked.seconds
 
 

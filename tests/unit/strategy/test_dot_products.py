@@ -203,23 +203,30 @@ def test_convolutions_of_constant_kernels_are_packed_when_compiled():
 
 
 @pytest.mark.parametrize(("target", "left"), [(WIDE_CPU, "uint8"), (ARM_CPU, "int8")])
-@pytest.mark.parametrize(("size", "taps", "stride", "dilation"), [
-    ((4, 7), 1, 1, 1), ((6, 9), 3, 2, 1), ((5, 8), 2, 1, 2), ((5, 6), 1, 2, 1),
+@pytest.mark.parametrize(("size", "taps", "stride", "dilation", "has_blocks"), [
+    ((4, 7), 1, 1, 1, False), ((6, 9), 3, 2, 1, False), ((5, 8), 2, 1, 2, True),
+    ((5, 6), 1, 2, 1, False), ((3, 5), 1, 1, 1, True),
 ])
-def test_channels_last_convolutions(target, left, size, taps, stride, dilation):
-    """The data is read in place; output channels are the lanes."""
+def test_convolutions_of_adjacent_channels(target, left, size, taps, stride, dilation, has_blocks):
+    """The data, in NHWC or with one block of channels, is read in place; output channels are the
+    lanes.
+    """
     lanes = 16 if target is WIDE_CPU else 4
     written, data = draw("int8", (2 * lanes, 8, taps, taps), 1), draw(left, (2, *size, 8), 0)
     layout = f"OHWI{lanes}o4i"
     packed = transform_array(written, Layout.parse("OIHW"), Layout.parse(layout))
     attrs = {"strides": (stride, stride), "dilation": (dilation, dilation), "out_dtype": "int32",
-             "data_layout": "NHWC", "padding": (0,) * 4}
+             "padding": (0,) * 4}
+    want = np.maximum(op.nn.conv2d.reference(data, written, **attrs, data_layout="NHWC"), 0)
+    attrs["data_layout"] = "NCHW8c" if has_blocks else "NHWC"
+    attrs["out_layout"] = f"NCHW{2 * lanes}c" if has_blocks else "NHWC"
+    if has_blocks:
+        data, want = data[:, None], want[:, None]
     x, w = var("x", data.shape, left), var("w", packed.shape, "int8")
     body = op.nn.conv2d(x, w, kernel_layout=layout, channels=2 * lanes,
                         kernel_size=(taps, taps), **attrs)
     kernel = lower_function(primitive([x, w], op.nn.relu(body)), target)
     assert kernel.implementation.endswith("dot_128_nhwc" if target is ARM_CPU else "512_nhwc")
-    want = np.maximum(op.nn.conv2d.reference(data, written, **attrs), 0)
     check(kernel, [data, packed], want.astype(np.int64))
 
 

@@ -96,3 +96,24 @@ def test_the_pipeline_gives_the_cost_of_conversions_by_bytes():
                     for dtype in ("float32", "float16"))
     assert 10e-6 < wide < 1e-3
     assert wide == pytest.approx(2 * narrow)
+
+
+def test_data_in_other_blocks_changes_its_layout_too():
+    """Of two equally fast choices the one for the blocks that arrive is taken."""
+
+    def hook(call, types, target):
+        if call.attrs.data_layout != "NCHW":
+            return None
+        eights = blocked_convolution(call, types, target)
+        fours = dataclasses.replace(
+            eights, attrs=call.attrs.replace(data_layout="NCHW4c", kernel_layout="OIHW4i8o",
+                                             out_layout="NCHW8c"),
+            input_layouts=(("NCHW", "NCHW4c"), ("OIHW", "OIHW4i8o")))
+        return fours, eights
+
+    x = var("x", (1, 8, 4, 4))
+    after = AlterOpLayout()(module(x, conv(conv(x, 8, 8), 8, 8)), PassContext(
+        config={"alter_layout": {"nn.conv2d": hook}, "cost_model": NanosecondPerElement()}))
+    layouts = [node.attrs.data_layout for node in post_order(after["main"])
+               if isinstance(node, Call) and node.op is op.nn.conv2d]
+    assert layouts == ["NCHW4c", "NCHW8c"]

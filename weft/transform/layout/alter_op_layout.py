@@ -133,8 +133,8 @@ class _Relayout:
         if self.costs.has_choices(call):
             # The layout follows the data; constant weights are converted at compile time.
             arriving = self.values[call.args[0]]
-            is_blocked = isinstance(arriving, _Tensor) and arriving.layout is not None
-            return self._anchor(call, self.costs.cheapest(call, is_blocked))
+            layout = arriving.layout if isinstance(arriving, _Tensor) else None
+            return self._anchor(call, self.costs.cheapest(call, layout))
         types = [graph.type_of(a) for a in call.args]
         result = self._propagated(call, operator, types)
         return _Tensor(self._rebuilt(call)) if result is None else result

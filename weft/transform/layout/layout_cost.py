@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from weft.ir import ANY, Call, Expr, Function, Op, TensorType, Tuple, TupleGetItem
 from weft.support.dataclass import dataclass
+from weft.topi.layout import Layout
 from weft.transform.analysis.graph import known_type
 from weft.transform.layout.layout_choice import LayoutChoice
 from weft.transform.layout.typical_images import typical_image_type
@@ -59,9 +60,17 @@ class LayoutCosts:
     def has_choices(self, call: Call) -> bool:
         return call in self._choices
 
-    def cheapest(self, call: Call, arrives_blocked: bool) -> LayoutChoice:
-        """The choice for blocked or unblocked data; the first of equally fast ones."""
-        return min(self._choices[call], key=lambda c: self._cost(call, c, arrives_blocked))
+    def cheapest(self, call: Call, arriving: Layout | None) -> LayoutChoice:
+        """The choice for data in this layout, ``None`` if unblocked; the first of equally fast
+        ones. Data in other blocks than a choice takes changes its layout too.
+        """
+        def cost(choice: LayoutChoice) -> float:
+            seconds = self._cost(call, choice, arriving is not None)
+            wanted = choice.input_layouts[0] if choice.takes_blocks else None
+            is_other = wanted is not None and arriving is not None and wanted[1] != arriving.name
+            return seconds + (self._conversion_of(call.args[0]) if is_other else 0.0)
+
+        return min(self._choices[call], key=cost)
 
     def _cost(self, call: Call, choice: LayoutChoice, arrives_blocked: bool) -> float:
         users = self._users.get(call, _Costs()).of(choice.gives_blocks)

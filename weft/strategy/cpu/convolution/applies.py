@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.ir.dtype import float32, int32
+from weft.ir.dtype import DType, float32, int32
 from weft.strategy.cpu.common.blocking import block_for
 from weft.strategy.cpu.convolution.problem import ConvProblem
 from weft.strategy.cpu.dot_product.instruction import DotInstruction, select_dot_instruction
@@ -59,6 +59,20 @@ def why_not_unblocked_depthwise(target: CpuTarget) -> str | None:
     if has_masks(target):
         return None
     return "the CPU does not mask vector loads and stores (AVX512-VL, AVX512-BW)"
+
+
+def depthwise_blocks_of(problem: ConvProblem, target: CpuTarget) -> list[int]:
+    """``block_of``, and all channels where dot products may compute the convolutions around.
+
+    Those read the channels of a position as a single block.
+    """
+    channels, lanes = problem.shape.outputs, target.lanes(problem.shape.dtype)
+    block = block_of(channels, problem, target)
+    blocks = [] if block is None else [block]
+    dots = select_dot_instruction(DType.of("uint8"), DType.of("int8"), target, keeps_right=True)
+    if dots is not None and channels % lanes == 0 and channels != block:
+        blocks.append(channels)
+    return blocks
 
 
 def block_of(channels: int, problem: ConvProblem, target: CpuTarget) -> int | None:

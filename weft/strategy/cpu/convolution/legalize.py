@@ -101,6 +101,8 @@ def _prepared(call: Call, plan: ConvPlan, type_: TensorType) -> Expr:
         outputs = Layout.parse(attrs.kernel_layout).index_of("O")
         taps = tuple(i for i in range(kernel.data.ndim) if i != outputs)
         sums = kernel.data.sum(axis=taps, dtype=np.int32) * np.int32(shift)
+        behind = layout.ndim - 1 - Layout.parse(attrs.result_layout).index_of("C")
+        sums = sums.reshape(-1, *(1,) * behind)
         result = op.subtract(result, const(sums), span=call.span)
     return result
 

@@ -15,6 +15,7 @@ from weft.strategy.cpu.convolution.applies import (
     RUNTIME_KERNEL,
     SYMBOLIC_CHANNELS,
     block_of,
+    depthwise_blocks_of,
     has_blocked_result,
     plan_channels_last_dots,
     plan_dots,
@@ -82,9 +83,13 @@ def _without_open_rows(
 
 def offer_dot_product(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]:
     """Operands whose dtypes the instruction takes, accumulated in 32 bits."""
-    if (problem.attrs.data_layout, problem.attrs.result_layout) == ("NHWC", "NHWC"):
-        yield _channels_last_dot_product(problem, target)
-        return
+    if problem.attrs.spatial == "HW":
+        adjacent = _adjacent_dot_product(problem, target)
+        if problem.attrs.data_layout != "NCHW":
+            yield adjacent
+            return
+        if isinstance(adjacent, Candidate):
+            yield adjacent
     plan = plan_dots(problem, target)
     if isinstance(plan, str):
         yield Rejected(ConvAlgorithm.DOT_PRODUCT, plan)
@@ -108,8 +113,9 @@ def offer_dot_product(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer
         added_inputs=-shape.inputs % plan.k_group), estimate.cycles, target)
 
 
-def _channels_last_dot_product(problem: ConvProblem, target: CpuTarget) -> Offer:
-    """Data in NHWC, read in place; the kernel is packed when the model is compiled.
+def _adjacent_dot_product(problem: ConvProblem, target: CpuTarget) -> Offer:
+    """The channels of a position are adjacent, in NHWC or as a single block, and read in place; the
+    kernel is packed when the model is compiled.
 
     Legalisation pads the data ahead, and shifts it to the sign that the instruction takes.
     """
@@ -117,17 +123,21 @@ def _channels_last_dot_product(problem: ConvProblem, target: CpuTarget) -> Offer
     if isinstance(dot, str):
         return Rejected(ConvAlgorithm.DOT_PRODUCT, dot)
     packed, attrs, shape = f"OHWI{dot.lanes}o{dot.k_group}i", problem.attrs, problem.shape
-    if attrs.kernel_layout != packed and not problem.is_channels_last:
+    is_written = problem.is_channels_last or problem.is_unblocked
+    added, more = -shape.outputs % dot.lanes, -shape.inputs % dot.k_group
+    layouts = (("NHWC", packed, "NHWC") if attrs.data_layout == "NHWC" else
+               (f"NCHW{shape.inputs + more}c", packed, f"NCHW{shape.outputs + added}c"))
+    if not is_written and layouts != (attrs.data_layout, attrs.kernel_layout, attrs.result_layout):
         return Rejected(ConvAlgorithm.DOT_PRODUCT,
-                        f"the kernel layout is {attrs.kernel_layout}, not {packed}")
+                        f"the layouts are {attrs.data_layout} and {attrs.kernel_layout}, not "
+                        f"{layouts[0]} and {packed}")
     if attrs.kernel_layout != packed and not problem.is_constant:
         return Rejected(ConvAlgorithm.DOT_PRODUCT, RUNTIME_KERNEL)
-    added = -shape.outputs % dot.lanes
     padded = shape.with_outputs(shape.outputs + added)
     estimate, rows = estimate_channels_last_dots(padded, dot.k_group, dot.lanes, target)
     return candidate(ConvPlan(
-        ConvAlgorithm.DOT_PRODUCT, "NHWC", packed, "NHWC", estimate.tile, rows,
-        added_inputs=-shape.inputs % dot.k_group, added_outputs=added, dot=dot,
+        ConvAlgorithm.DOT_PRODUCT, *layouts, estimate.tile, rows,
+        added_inputs=more, added_outputs=added, dot=dot,
         prepares_data=dot.shifts_left or any(attrs.padding)), estimate.cycles, target)
 
 
@@ -167,14 +177,14 @@ def _offer_depthwise(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]
 
 def _offer_depthwise_blocks(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]:
     """Channels of data, kernel and result in blocks."""
-    block = block_of(problem.shape.outputs, problem, target)
-    if block is None:
+    blocks = depthwise_blocks_of(problem, target)
+    if not blocks:
         yield Rejected(ConvAlgorithm.DEPTHWISE_BLOCKED, "no block of channels fills a vector")
-        return
-    data = f"{problem.unblocked_data}{block}c"
-    plan = ConvPlan(ConvAlgorithm.DEPTHWISE_BLOCKED, data,
-                    f"{problem.unblocked_kernel}1i{block}o", data)
-    yield candidate(plan, blocked_depthwise_cycles(problem.shape, block, target), target)
+    for block in blocks:
+        data = f"{problem.unblocked_data}{block}c"
+        plan = ConvPlan(ConvAlgorithm.DEPTHWISE_BLOCKED, data,
+                        f"{problem.unblocked_kernel}1i{block}o", data)
+        yield candidate(plan, blocked_depthwise_cycles(problem.shape, block, target), target)
 
 
 def _offer_depthwise_rows(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]:

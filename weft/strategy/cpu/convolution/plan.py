@@ -59,6 +59,11 @@ class ConvPlan:
                 and not self.added_inputs and not self.added_outputs)
 
     @property
+    def reads_adjacent_channels(self) -> bool:
+        """Whether ``dot`` takes the channels of a position as they are adjacent in memory."""
+        return self.dot is not None and self.kernel_layout != f"OHWI{self.dot.k_group}i"
+
+    @property
     def is_rewritten(self) -> bool:
         """Whether legalisation replaces the call by others."""
         return self.upcasts or self.prepares_data or self.winograd_tile is not None

@@ -82,7 +82,7 @@ def implementation_of(
                                   seconds=offer.seconds)
         case ConvAlgorithm.DEPTHWISE_UNBLOCKED:
             return Implementation(name, schedule_unblocked_depthwise, seconds=offer.seconds)
-        case ConvAlgorithm.DOT_PRODUCT if plan.dot is not None and plan.data_layout == "NHWC":
+        case ConvAlgorithm.DOT_PRODUCT if plan.dot is not None and plan.reads_adjacent_channels:
             is_flat = problem.shape.pointwise and set(problem.attrs.strides) == {1}
             schedule = partial(schedule_channels_last_dot_product, plan=plan.dot, is_flat=is_flat)
             compute = partial(channels_last_dot_product_conv, plan=plan.dot, is_flat=is_flat)

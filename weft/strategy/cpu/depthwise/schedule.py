@@ -13,7 +13,12 @@ from collections.abc import Sequence
 
 from weft import te
 from weft.strategy.analysis import size_of
-from weft.strategy.cpu.common.blocking import padding_of, registers, schedule_padding
+from weft.strategy.cpu.common.blocking import (
+    MAX_BLOCK,
+    padding_of,
+    registers,
+    schedule_padding,
+)
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import (
     accumulators,
@@ -34,7 +39,10 @@ OPERATIONS_OF_A_POSITION = 64  # of a block of channels: its lanes times most of
 
 
 def schedule_blocked_depthwise(ctx: CpuContext) -> None:
-    """Parallel over channel blocks and row blocks."""
+    """Parallel over channel blocks and row blocks.
+
+    A block of all channels, as beside convolutions by dot products, is cut into vectors.
+    """
     s = ctx.schedule
     pad = padding_of(ctx)
     # Without padding this only inlines the other producers of the operands.
@@ -42,19 +50,25 @@ def schedule_blocked_depthwise(ctx: CpuContext) -> None:
     acc = accumulators(ctx)
     stage = s[ctx.output]
     n, oc, *rows, ow, lane = stage.axis
+    lanes = ctx.target.lanes(acc.dtype)
+    is_cut = size_of(lane.extent) > MAX_BLOCK
+    blocks = [n, oc]
+    if is_cut:
+        vectors, lane = stage.split(lane, factor=lanes)
+        blocks = [n, oc, vectors]
     width = int_value(ow.extent)
-    work = size_of(n.extent) * size_of(oc.extent) * math.prod(size_of(a.extent) for a in rows)
+    work = math.prod(size_of(axis.extent) for axis in (*blocks, *rows))
     outer, inner = rows[:-1], rows[-1:]
     if inner:
         row_blocks, row = stage.split(inner[0], factor=ROWS_PER_TASK)
         outer, inner = [*outer, row_blocks], [row]
-    tile = _row_tile(width, registers(size_of(lane.extent), ctx.target.lanes(acc.dtype)),
+    tile = _row_tile(width, registers(lanes if is_cut else size_of(lane.extent), lanes),
                      ctx.target.vector_registers)
     columns, column = split_tiles(stage, ow, tile)
-    stage.reorder(n, oc, *outer, *inner, columns, column, lane)
+    stage.reorder(*blocks, *outer, *inner, columns, column, lane)
     stage.unroll(column)
     stage.vectorize(lane)
-    task = stage.fuse(n, oc, *outer)
+    task = stage.fuse(*blocks, *outer)
     if work * size_of(ow.extent) >= parallel_threshold(ctx.target) // OPERATIONS_OF_A_POSITION:
         stage.parallel(task)
     s[acc].compute_at(stage, columns)

@@ -1,8 +1,8 @@
 """Convolutions of bytes and of bfloat16 by dot product instructions.
 
-Of NHWC images the lanes are output channels, and the channels of a position are groups already:
-the data is read in place, group by group, and broadcast. Operand B is the kernel, packed as
-``OHWI16o4i`` when the model is compiled.
+Of NHWC images, and of NCHW images whose channels are one block (``NCHW64c``), the lanes are output
+channels, and the channels of a position are groups already: the data is read in place, group by
+group, and broadcast. Operand B is the kernel, packed as ``OHWI16o4i`` when the model is compiled.
 
 Of NCHW images the lanes are positions along a row of the result, the groups are neighbouring input
 channels, and the weights are broadcast: operand A is the kernel, packed as ``OHWI4i`` when the
@@ -22,7 +22,8 @@ from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else
-from weft.topi.nn.conv import side_padding, window_counts
+from weft.topi.layout import Layout, convert_shape
+from weft.topi.nn.conv import data_axes, side_padding, window_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +130,14 @@ def dot_product_conv(
 def channels_last_dot_product_conv(
     data: te.Tensor, kernel: te.Tensor, attrs: ConvAttrs, *, plan: DotInstruction, is_flat: bool
 ) -> te.Tensor:
-    """``nn.conv2d`` of NHWC data without padding with a packed kernel (``OHWI16o4i``).
+    """``nn.conv2d`` with a packed kernel (``OHWI16o4i``), without padding.
 
+    Data and result are in NHWC or have all channels in one block.
     With ``is_flat`` each result reads one pixel, and an image is a single row of all its positions.
     """
     blocks, taps_y, taps_x, groups, lanes, group = kernel.shape
-    batch, height, width, _ = data.shape
+    images, result = Layout.parse(attrs.data_layout), Layout.parse(attrs.result_layout)
+    batch, _, height, width = convert_shape(images, data_axes(attrs.spatial), data.shape)
     rows, columns = window_counts((height, width), ((0, 0), (0, 0)), (taps_y, taps_x),
                                   attrs.dilation, attrs.strides)
     axes = [te.reduce_axis(extent, name) for extent, name
@@ -144,17 +147,27 @@ def channels_last_dot_product_conv(
 
     def element(*index: PrimExpr) -> PrimExpr:
         n, y, x, o = index
-        pixel = data[n, y * down + ky * step_y, x * right + kx * step_x, d * plan.k_group + k]
+        pixel = data[images.indices({"N": n, "H": y * down + ky * step_y,
+                                     "W": x * right + kx * step_x, "C": d * plan.k_group + k})]
         weight = kernel[o // plan.lanes, ky, kx, d, o % plan.lanes, k]
         return te.sum(pixel.astype(plan.accumulator) * weight.astype(plan.accumulator), axes)
 
-    shape = (batch, rows, columns, blocks * lanes)
-    if not is_flat:
-        return te.compute(shape, element, name="dot", role=te.StageRole.DOT_PRODUCT)
-    sums = te.compute((batch, rows * columns, blocks * lanes),
-                      lambda n, p, o: element(n, *unravel(p, (rows, columns)), o),
-                      name="dot", role=te.StageRole.DOT_PRODUCT)
-    return te.compute(shape, lambda n, y, x, o: sums[n, y * columns + x, o], name="conv")
+    channels = blocks * lanes
+    if is_flat:
+        sums = te.compute((batch, rows * columns, channels),
+                          lambda n, p, o: element(n, *unravel(p, (rows, columns)), o),
+                          name="dot", role=te.StageRole.DOT_PRODUCT)
+    else:
+        sums = te.compute((batch, rows, columns, channels), element, name="dot",
+                          role=te.StageRole.DOT_PRODUCT)
+
+    def of_layout(*index: PrimExpr) -> PrimExpr:
+        # All channels are one block, whose number is 0.
+        n, y, x, o = (*index[:3], index[3]) if images.is_primal else (index[0], *index[2:])
+        return sums[(n, y * columns + x, o) if is_flat else (n, y, x, o)]
+
+    shape = convert_shape(data_axes(attrs.spatial), result, (batch, channels, rows, columns))
+    return te.compute(shape, of_layout, name="conv")
 
 
 def _corrections(

@@ -66,7 +66,7 @@ def schedule_channels_last_dot_product(
     dot = next(op for op in computes_below((ctx.anchor,)) if op.role is te.StageRole.DOT_PRODUCT)
     acc = accumulators(ctx, dot.output(0))
     stage = s[ctx.output]
-    n, row, column, channel = stage.axis
+    n, *blocks, row, column, channel = stage.axis  # at most one block, of all channels
     slices, inside = stage.split(channel, factor=tile.nr_vectors * plan.lanes)
     vector, lane = stage.split(inside, factor=plan.lanes)
     if is_flat:
@@ -74,11 +74,11 @@ def schedule_channels_last_dot_product(
     columns, position = stage.split(column, factor=tile.mr)
     row_blocks, within = stage.split(columns if is_flat else row, factor=row_block)
     inner = [within] if is_flat else [within, columns]
-    stage.reorder(n, row_blocks, slices, *inner, position, vector, lane)
+    stage.reorder(n, *blocks, row_blocks, slices, *inner, position, vector, lane)
     stage.unroll(position)
     stage.unroll(vector)
     stage.vectorize(lane)
-    task = stage.fuse(n, row_blocks, slices)
+    task = stage.fuse(n, *blocks, row_blocks, slices)
     sums = s[acc]
     if work_of(dot) >= parallel_threshold(ctx.target) * plan.k_group:
         stage.parallel(task)
