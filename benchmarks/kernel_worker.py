@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ class Worker:
     def answer(self, command: dict[str, Any]) -> dict[str, Any]:
         if "load" in command:
             return self.load(Path(command["load"]), command["inputs"], command["outputs"])
+        if "corner" in command:
+            return self.load_corner(command["corner"], Path(command["folder"]))
         if "copy" in command:
             from benchmarks.bandwidth import copy_bandwidth
 
@@ -33,20 +36,40 @@ class Worker:
         return {"times": time_calls(self.run, self.feeds, command["warmup"], command["calls"])}
 
     def load(self, model: Path, inputs: str, outputs: str) -> dict[str, Any]:
-        self.run = None
-        self.feeds = dict(np.load(inputs))
         if self.peer == "torch":
             from benchmarks.torch_kernels import load
         else:
             load = PEERS[self.peer]
+        return self.loaded(lambda: load(model, self.threads), dict(np.load(inputs)), outputs)
+
+    def load_corner(self, name: str, folder: Path) -> dict[str, Any]:
+        """Load a kernel of ``benchmarks.corner_operators``."""
+        from benchmarks.corner_operators import corner_named, load
+
+        feeds = corner_named(name).feeds()
+        path = folder / f"{self.peer}.onnx"
+        return self.loaded(lambda: load(name, self.peer, feeds, path, self.threads), feeds,
+                           str(folder / f"{self.peer}.npz"))
+
+    def loaded(self, load: Callable[[], Runner], feeds: Feeds, outputs: str) -> dict[str, Any]:
+        """Make a runner and save its results."""
+        self.run, self.feeds = None, feeds
         try:
-            self.run = load(model, self.threads)
-            np.savez(outputs, *self.run(self.feeds))
+            self.run = load()
+            np.savez(outputs, *map(as_array, self.run(self.feeds)))
         except Exception as error:  # noqa: BLE001 - a peer may refuse a model in any way
             self.run = None
             return {"error": f"{type(error).__name__}: {error}"}
         return {"outputs": outputs,
                 "implementations": list(getattr(self.run, "implementations", ()))}
+
+
+def as_array(result: Any) -> np.ndarray:
+    """A result of any peer in a dtype that ``np.savez`` keeps."""
+    if type(result).__module__ == "torch":
+        result = result.float() if str(result.dtype) == "torch.bfloat16" else result
+    array = np.asarray(result)
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
 def main() -> None:

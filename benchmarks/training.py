@@ -154,7 +154,8 @@ def row(model: str, batch: int, threads: int, peers: tuple[str, ...], rounds: in
     return [model, str(batch), str(threads), *cells, *ratios], times
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
+    """The processor's name and family."""
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     return text.partition("model name")[2].partition(":")[2].partition("\n")[0].strip()
 
@@ -176,7 +177,7 @@ def main(models: str, batches: str, threads: str, peers: str, rounds: int, secon
         worker(peer, model, *map(int, numbers))
         return
     chosen = tuple(peers.split(","))
-    table = Table(title=f"step, ms (peak MB), on {_cpu()}, {os.cpu_count()} CPUs")
+    table = Table(title=f"step, ms (peak MB), on {cpu_name()}, {os.cpu_count()} CPUs")
     for name in ("model", "batch", "threads", *chosen, "weft / best", "torch+weft / best"):
         table.add_column(name, justify="right")
     logs: dict[str, list[float]] = {p: [] for p in PEERS[:2]}
