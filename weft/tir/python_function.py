@@ -7,6 +7,7 @@ the operands are the addresses of the arrays, then the values that are known onl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -52,7 +53,8 @@ class PythonFunction:
 
     def _view(self, param: ArrayParam, memory: np.ndarray, rest: Iterator[Any]) -> np.ndarray:
         shape = tuple(int(next(rest)) if size is None else size for size in param.shape)
-        view = memory.reshape(shape)
+        # Buffers that are alive at different times may share one that is larger.
+        view = memory[:math.prod(shape)].reshape(shape)
         view.flags.writeable = param.is_written
         return view
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from weft import te
 from weft.ir.dtype import bool_, int64
-from weft.tir import Buffer, PrimExpr, as_prim, const, if_then_else, int_value
+from weft.tir import Buffer, PrimExpr, as_prim, const, if_then_else
 from weft.tir.stmt import BufferStore, IfThenElse, Stmt, seq
 from weft.topi.loop_nest import nest
-from weft.topi.sort import before, merge_sort, merge_sort_of_any_size
+from weft.topi.radix_sort import sorted_positions
+from weft.topi.sort import before
 
 _ZERO = as_prim(0)
 
@@ -42,14 +43,9 @@ def unique(x: te.Tensor, *, is_sorted: bool) -> tuple[te.Tensor, ...]:
     Values ascend or, without ``is_sorted``, keep the order of their first positions. All NaNs are
     one value, the last. The inverse maps each position to the index of its value.
     """
-    size = int_value(x.shape[0])
-
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
         source, (values, first, inverse, counts, number) = inputs[0], outputs
         group = number.load(_ZERO)
-
-        def goes_before(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-            return before(source.load(a), source.load(b))
 
         def coord(rank: PrimExpr, position: PrimExpr) -> Stmt:
             """Group sorted positions; the first of a group is its first position."""
@@ -64,8 +60,8 @@ def unique(x: te.Tensor, *, is_sorted: bool) -> tuple[te.Tensor, ...]:
                         BufferStore(inverse, group - 1, (position,)),
                         _add_one(counts, group - 1)])
 
-        ordered = (merge_sort_of_any_size(x.shape[0], goes_before, coord) if size is None
-                   else merge_sort(size, goes_before, coord))
+        size = source.shape[0]
+        ordered = sorted_positions(size, size, source.load, coord)
         return seq([_clear(number), ordered])
 
     shapes = [x.shape, x.shape, x.shape, x.shape, (1,)]

@@ -1,4 +1,4 @@
-"""Sorting along an axis: merge sort, selection for top-k, rank counting for short axes.
+"""Sorting along an axis: radix sort, selection for top-k, rank counting for short axes.
 
 All compute the permutation of one total order (ties by position, NaN above every number, -0 equal
 to 0), so results do not depend on the number of threads.
@@ -11,22 +11,19 @@ from typing import Any
 
 from weft import te
 from weft.ir.dtype import DType, int64
-from weft.tir import PrimExpr, Var, all_of, any_of, as_prim, const, int_value, minimum, not_, select
+from weft.tir import PrimExpr, Var, all_of, any_of, as_prim, const, int_value, not_, select
 from weft.tir.buffer import Buffer
 from weft.tir.stmt import Allocate, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from weft.topi.loop_nest import nest
+from weft.topi.radix_sort import Element, Emit, sorted_numbers, sorted_positions
 
 # Below this size rank counting is faster: quadratic work, but vectorized and branch-free.
 _SHORT = 32
 # Up to this many of the best elements are kept sorted while a row is read once.
 _FEW = 64
-# The passes of a merge sort over as many elements as an int64 counts.
-_MOST_LEVELS = 62
 
 # Whether the element at one position goes before the element at another.
 Before = Callable[[PrimExpr, PrimExpr], PrimExpr]
-# Receives the rank and the position of an element.
-Emit = Callable[[PrimExpr, PrimExpr], Stmt]
 
 
 def argsort(x: te.Tensor, axis: int, *, is_ascend: bool, count: PrimExpr | int | None = None,
@@ -37,15 +34,22 @@ def argsort(x: te.Tensor, axis: int, *, is_ascend: bool, count: PrimExpr | int |
     if size is not None and size <= _SHORT:
         return _positions(_ranks(x, axis, is_ascend=is_ascend), axis, wanted, dtype)
     few = int_value(as_prim(wanted))
-    # Insertions into a longer buffer of the best would cost more than a merge sort.
-    if size is None:
-        order = _by_line(x, axis, x.shape[axis], is_ascend=is_ascend, sort=merge_sort_of_any_size)
-    elif few is not None and 0 < few <= min(_FEW, size // 2):
+    # Insertions into a longer buffer of the best would cost more than sorting all.
+    if size is not None and few is not None and 0 < few <= min(_FEW, size // 2):
         order = _selected(x, axis, size, few, is_ascend=is_ascend)
     else:
-        order = _merge_sorted(x, axis, size, is_ascend=is_ascend)
-    shape = (*x.shape[:axis], wanted, *x.shape[axis + 1:])
-    return te.compute(shape, lambda *i: order[i].astype(dtype), name="positions")
+        order = _by_line(x, axis, as_prim(wanted), int64, lambda line, element, emit: (
+            sorted_positions(line, as_prim(wanted), element, emit, is_ascend=is_ascend)))
+    return te.compute(order.shape, lambda *i: order[i].astype(dtype), name="positions")
+
+
+def sort(x: te.Tensor, axis: int, *, is_ascend: bool) -> te.Tensor:
+    """The elements of each row in sorted order."""
+    size = int_value(x.shape[axis])
+    if size is not None and size <= _SHORT:
+        return at_positions(x, argsort(x, axis, is_ascend=is_ascend), axis)
+    return _by_line(x, axis, x.shape[axis], x.dtype, lambda line, element, emit: (
+        sorted_numbers(line, element, emit, is_ascend=is_ascend)))
 
 
 def at_positions(x: te.Tensor, coord: te.Tensor, axis: int) -> te.Tensor:
@@ -91,47 +95,41 @@ def _positions(rank: te.Tensor, axis: int, count: PrimExpr | int, dtype: DType) 
     return te.compute(shape, position, name="positions")
 
 
-def _merge_sorted(x: te.Tensor, axis: int, size: int, *, is_ascend: bool) -> te.Tensor:
-    """The sorted order of every row of ``size`` elements, with rows in parallel."""
-    return _by_line(x, axis, const(size), is_ascend=is_ascend,
-                    sort=lambda _, goes_before, emit: merge_sort(size, goes_before, emit))
-
-
 def _selected(x: te.Tensor, axis: int, size: int, count: int, *, is_ascend: bool) -> te.Tensor:
     """The first ``count`` of the sorted order of every row."""
 
-    def sort(_: PrimExpr, goes_before: Before, emit: Emit) -> Stmt:
+    def sort(_: PrimExpr, element: Element, emit: Emit) -> Stmt:
+        def goes_before(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+            first, second = (a, b) if is_ascend else (b, a)
+            return before(element(first), element(second))
+
         return select_first(size, count, goes_before, emit)
 
-    return _by_line(x, axis, const(count), is_ascend=is_ascend, sort=sort)
+    return _by_line(x, axis, const(count), int64, sort)
 
 
-def _by_line(x: te.Tensor, axis: int, count: PrimExpr, *, is_ascend: bool,
-             sort: Callable[[PrimExpr, Before, Emit], Stmt]) -> te.Tensor:
-    """``sort`` applied to every row along ``axis``: ``count`` positions each."""
+def _by_line(x: te.Tensor, axis: int, count: PrimExpr, dtype: DType,
+             sort: Callable[[PrimExpr, Element, Emit], Stmt]) -> te.Tensor:
+    """``sort`` of the size, the elements and what stores a result, for every row along ``axis``."""
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
-        source, order = inputs[0], outputs[0]
+        source, target = inputs[0], outputs[0]
 
         def line(i: tuple[PrimExpr, ...]) -> Stmt:
             def element(position: PrimExpr) -> PrimExpr:
                 return source.load(*i[:axis], position, *i[axis:])
 
-            def goes_before(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-                first, second = (a, b) if is_ascend else (b, a)
-                return before(element(first), element(second))
+            def emit(rank: PrimExpr, value: PrimExpr) -> Stmt:
+                return BufferStore(target, value, (*i[:axis], rank, *i[axis:]))
 
-            def emit(rank: PrimExpr, position: PrimExpr) -> Stmt:
-                return BufferStore(order, position, (*i[:axis], rank, *i[axis:]))
-
-            return sort(source.shape[axis], goes_before, emit)
+            return sort(source.shape[axis], element, emit)
 
         size = int_value(source.shape[axis]) or 0
         return nest((*source.shape[:axis], *source.shape[axis + 1:]), line, independent=True,
                     work=size * size.bit_length())
 
     shape = (*x.shape[:axis], count, *x.shape[axis + 1:])
-    return te.extern([shape], [x], build, [int64], "sort_lines")[0]
+    return te.extern([shape], [x], build, [dtype], "sort_lines")[0]
 
 
 def select_first(size: int, count: int, goes_before: Before, emit: Emit) -> Stmt:
@@ -159,69 +157,3 @@ def select_first(size: int, count: int, goes_before: Before, emit: Emit) -> Stmt
                IfThenElse(goes_before(j, best.load(worst)), take(j, worst)))
     finish = nest((as_prim(count),), lambda n: emit(n[0], best.load(n[0])))
     return Allocate(best, Allocate(slot, seq([fill, rest, finish])))
-
-
-def merge_sort_of_any_size(size: PrimExpr, goes_before: Before, emit: Emit) -> Stmt:
-    """As ``merge_sort``, for a size that is known at run time."""
-    scratch = Buffer("runs", (as_prim(2), size), int64)
-    # The heads of two runs, and the half of the scratch buffer that the last pass wrote.
-    heads = Buffer("heads", (as_prim(3),), int64)
-    zero, two = as_prim(0), as_prim(2)
-    level = Var("level", int64)
-    one_pass = seq([_merge_runs(scratch, heads, size, level, goes_before),
-                    BufferStore(heads, (level + 1) % 2, (two,))])
-    passes = For(level, zero, as_prim(_MOST_LEVELS), ForKind.SERIAL,
-                 IfThenElse(te.shift_left(as_prim(1), level) < size, one_pass))
-    start = [BufferStore(heads, zero, (two,)),
-             nest((size,), lambda k: BufferStore(scratch, k[0], (zero, k[0])))]
-    finish = nest((size,), lambda k: emit(k[0], scratch.load(heads.load(two), k[0])))
-    return Allocate(scratch, Allocate(heads, seq([*start, passes, finish])))
-
-
-def merge_sort(size: int, goes_before: Before, emit: Emit) -> Stmt:
-    """Sort the positions 0 to ``size - 1``; ``emit(rank, position)`` receives the result.
-
-    Bottom-up merge sort: runs of 1, 2, 4, … positions are merged from one half of a scratch buffer
-    into the other; of equal elements the left one comes first.
-    """
-    scratch = Buffer("runs", (as_prim(2), as_prim(size)), int64)
-    heads = Buffer("heads", (as_prim(2),), int64)
-    levels = max(size - 1, 0).bit_length()
-    zero, one = as_prim(0), as_prim(1)
-    level = Var("level", int64)
-    passes = For(level, zero, as_prim(levels), ForKind.SERIAL,
-                 _merge_runs(scratch, heads, size, level, goes_before))
-    start = nest((as_prim(size),), lambda k: BufferStore(scratch, k[0], (zero, k[0])))
-    result = one if levels % 2 else zero
-    finish = nest((as_prim(size),), lambda k: emit(k[0], scratch.load(result, k[0])))
-    return Allocate(scratch, Allocate(heads, seq([start, passes, finish])))
-
-
-def _merge_runs(scratch: Buffer, heads: Buffer, size: int | PrimExpr, level: PrimExpr,
-                goes_before: Before) -> Stmt:
-    """One pass: merge pairs of adjacent runs of ``2**level`` positions."""
-    zero, one = as_prim(0), as_prim(1)
-    width = te.shift_left(one, level)
-    block, k = Var("block", int64), Var("k", int64)
-    low = block * width * 2
-    middle, high = minimum(low + width, size), minimum(low + width * 2, size)
-    # Each pass reads the half of the scratch buffer that the last one wrote.
-    source = level % 2
-    left, right = heads.load(zero), heads.load(one)
-
-    def take(side: PrimExpr, head: PrimExpr) -> Stmt:
-        store = BufferStore(scratch, scratch.load(source, head), (one - source, k))
-        return seq([store, BufferStore(heads, head + 1, (side,))])
-
-    from_left = take(zero, left)
-    from_right = take(one, right)
-    # The right run goes first only if it is strictly less: a tie keeps the order of positions.
-    choose = IfThenElse(goes_before(scratch.load(source, right), scratch.load(source, left)),
-                        from_right, from_left)
-    # Exhausted runs first: a head beyond its run must not be compared.
-    step = IfThenElse(left >= middle, from_right,
-                      IfThenElse(right >= high, from_left, choose))
-    merge = For(k, low, high - low, ForKind.SERIAL, step)
-    begin = [BufferStore(heads, low, (zero,)), BufferStore(heads, middle, (one,))]
-    blocks = (as_prim(size) + width * 2 - 1) // (width * 2)
-    return For(block, zero, blocks, ForKind.SERIAL, seq([*begin, merge]))

@@ -15,7 +15,7 @@ from weft.tir.expr import PrimExpr, const, maximum, select
 from weft.topi.sizes import fixed_size
 
 
-def _roots(size: PrimExpr, dtype: DType) -> tuple[te.Tensor, te.Tensor]:
+def roots(size: PrimExpr, dtype: DType) -> tuple[te.Tensor, te.Tensor]:
     """Cosine and sine of ``2 pi n / size`` for n below ``size``.
 
     In float64: sin(pi) in float32 is 1e-7, an error that would remain in sums that cancel.
@@ -34,7 +34,7 @@ def dft(
 ) -> tuple[te.Tensor, te.Tensor]:
     """``sum(x[n] * exp(-2 pi i k n / size))``; ``inverse``: opposite sign, divided by the size."""
     size = real.shape[-1]
-    cosine, sine = _roots(size, real.dtype)
+    cosine, sine = roots(size, real.dtype)
     sign = const(1 if inverse else -1, real.dtype)
 
     def component(name: str, first: te.Tensor, second: te.Tensor, factor: PrimExpr) -> te.Tensor:
@@ -64,7 +64,7 @@ def stft(
 ) -> te.Tensor:
     """The short-time Fourier transform: (batch, frequency, frame, real and imaginary)."""
     n_fft = fixed_size(window.shape[0], "the window")
-    cosine, sine = _roots(const(n_fft), data.dtype)
+    cosine, sine = roots(const(n_fft), data.dtype)
     frames = (data.shape[1] - n_fft) // hop + 1
     shape: Sequence[PrimExpr | int] = (data.shape[0], frequencies(n_fft, onesided=onesided),
                                        frames, 2)

@@ -40,7 +40,7 @@ def _order(x: np.ndarray, *, is_ascend: bool) -> np.ndarray:
 
 @pytest.mark.parametrize(("dtype", "size"), [
     *((dtype, 31) for dtype in ("bool", *INTEGERS, *FLOATS)),  # by counting
-    *((dtype, 150) for dtype in ("bool", "int8", "int64", "uint64", *FLOATS)),  # by merging
+    *((dtype, 150) for dtype in ("bool", "int8", "int64", "uint64", *FLOATS)),  # by digits
 ])
 def test_order_is_that_of_numpy_at_the_ends_of_a_type(dtype, size):
     x = _hostile(dtype, size, np.random.default_rng(size))

@@ -149,9 +149,7 @@ def _sort_relation(ctx: RelationContext) -> bool:
            traits=in_family(Family.SORT))
 def sort(x: te.Tensor, attrs: SortAttrs) -> te.Tensor:
     """The elements along an axis in sorted order; NaN sorts as the largest."""
-    axis = attrs.axis % x.ndim
-    position = topi_sort.argsort(x, axis, is_ascend=attrs.is_ascend)
-    return topi_sort.at_positions(x, position, axis)
+    return topi_sort.sort(x, attrs.axis % x.ndim, is_ascend=attrs.is_ascend)
 
 
 @define_op("argsort", attrs=ArgsortAttrs, relation=_sort_relation, pattern=OpPattern.OPAQUE,

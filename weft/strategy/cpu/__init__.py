@@ -11,10 +11,11 @@ from weft.strategy.cpu.gemm import strategy as gemm
 from weft.strategy.cpu.gemm import variants as gemm_variants
 from weft.strategy.cpu.pooling import strategy as pooling
 from weft.strategy.cpu.resampling import strategy as resampling
+from weft.strategy.cpu.spectrum import strategy as spectrum
 from weft.strategy.cpu.winograd import strategy as winograd
 
 __all__ = [
     "attention", "attention_legalize", "block_quantized", "conv", "conv_layouts",
     "conv_legalize", "default", "gemm",
-    "gemm_variants", "grouped", "pooling", "resampling", "winograd",
+    "gemm_variants", "grouped", "pooling", "resampling", "spectrum", "winograd",
 ]

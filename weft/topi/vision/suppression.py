@@ -1,7 +1,7 @@
 """Non-maximum suppression: of overlapping boxes, the one with the best score is kept.
 
 One loop serves all operators: it visits the candidates of a group by descending score and keeps
-each that overlaps no kept box.
+each that overlaps no kept box. The kept boxes are copied side by side, to be compared as vectors.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ from weft.topi import sort as topi_sort
 from weft.topi.indexing import full
 from weft.topi.upcast import converted, upcast
 
+# Boxes that are compared at once: a loop over so many has no exit, so that it is vectorized.
+_TOGETHER = 32
+
 
 def suppress(
     boxes: Any, order: Any, valid: Any, classes: Any, overlap: Any, most: Any, kept: Any,
-    count: Any, edge: float, any_class: bool,
+    count: Any, corners: Any, own: Any, edge: float, any_class: bool, together: int,
 ) -> None:
     """Set ``kept`` (group, rank) to 1 for kept candidates, and count them.
 
     ``boxes`` is (batch, boxes, 4), two opposite corners each; ``order`` (group, rank) has the
     box indices by descending score, of which ``valid`` are candidates; groups of a batch are
-    adjacent.
+    adjacent. ``corners`` (5, boxes) and ``own`` are room for the kept boxes and their classes.
     Boxes of different ``classes`` overlap only for ``any_class``. A box whose
     intersection over union with a kept box exceeds ``overlap`` is dropped, and so are all after
     the first ``most`` (negative: no limit). ``edge`` is added to each side length: 1 if corners
@@ -36,29 +39,32 @@ def suppress(
         found = 0
         for rank in range(order.shape[1]):
             kept[group, rank] = 0
-            stays = rank < valid[group] and (most[group] < 0 or found < most[group])
-            if not stays:
-                continue
+        for rank in range(min(valid[group], order.shape[1])):
+            if most[group] >= 0 and found >= most[group]:
+                break
             a = order[group, rank]
-            top, bottom = boxes[batch, a, 0], boxes[batch, a, 2]
-            left, right = boxes[batch, a, 1], boxes[batch, a, 3]
-            area = (abs(bottom - top) + edge) * (abs(right - left) + edge)
-            for before in range(rank):
-                b = order[group, before]
-                same = any_class or classes[group, a] == classes[group, b]
-                if kept[group, before] == 0 or not same:
-                    continue
-                y0, y1 = boxes[batch, b, 0], boxes[batch, b, 2]
-                x0, x1 = boxes[batch, b, 1], boxes[batch, b, 3]
-                height = min(max(top, bottom), max(y0, y1)) - max(min(top, bottom), min(y0, y1))
-                width = min(max(left, right), max(x0, x1)) - max(min(left, right), min(x0, x1))
-                shared = max(height + edge, 0) * max(width + edge, 0)
-                other = (abs(y1 - y0) + edge) * (abs(x1 - x0) + edge)
-                both = area + other - shared
-                if both > 0 and shared > overlap[group] * both:
-                    stays = False
+            top = min(boxes[batch, a, 0], boxes[batch, a, 2])
+            bottom = max(boxes[batch, a, 0], boxes[batch, a, 2])
+            left = min(boxes[batch, a, 1], boxes[batch, a, 3])
+            right = max(boxes[batch, a, 1], boxes[batch, a, 3])
+            area = (abs(boxes[batch, a, 2] - boxes[batch, a, 0]) + edge) * (
+                abs(boxes[batch, a, 3] - boxes[batch, a, 1]) + edge)
+            klass = classes[group, a]
+            hits = 0
+            for first in range(0, found, together):
+                for b in range(first, min(first + together, found)):
+                    height = min(bottom, corners[2, b]) - max(top, corners[0, b])
+                    width = min(right, corners[3, b]) - max(left, corners[1, b])
+                    shared = max(height + edge, 0) * max(width + edge, 0)
+                    both = area + corners[4, b] - shared
+                    same = any_class | (own[b] == klass)
+                    hits += same & (both > 0) & (shared > overlap[group] * both)
+                if hits > 0:
                     break
-            if stays:
+            if hits == 0:
+                corners[0, found], corners[2, found] = top, bottom
+                corners[1, found], corners[3, found] = left, right
+                corners[4, found], own[found] = area, klass
                 kept[group, rank] = 1
                 found += 1
         count[group] = found
@@ -88,7 +94,8 @@ def kept_by_rank(
         own = te.compute((groups, size), lambda *_: const(0, int32), name="one_class")
     return te.python_extern(
         [(groups, size), (groups,)], [boxes, order, valid, own, overlap, most], suppress,
-        [int32, int64], scalars=[edge, classes is None], name="suppress",
+        [int32, int64], scalars=[edge, classes is None, _TOGETHER], name="suppress",
+        scratch=[((5, size), boxes.dtype), ((size,), own.dtype)],
     )
 
 
@@ -277,7 +284,9 @@ def collect(
     for group in range(kept.shape[0]):
         left = count[group]
         for rank in range(kept.shape[1]):
-            if kept[group, rank] != 0 and left > 0:
+            if left == 0:
+                break
+            if kept[group, rank] != 0:
                 rows[found, 0] = group // classes
                 rows[found, 1] = group % classes
                 rows[found, 2] = order[group, rank]
