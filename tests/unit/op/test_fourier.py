@@ -18,7 +18,7 @@ def transforms() -> Any:
         f"def @main({params}) {{ (dft(%x, %y), dft(%x, %y, inverse=True)) }}"))
 
 
-# Of one factor 2, 3 and 4 each, powers of two with an odd and an even exponent, primes and products.
+# Of one factor each, powers of two with odd and even exponents, primes and products.
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 12, 49, 97, 64, 360, 1001])
 def test_agrees_with_numpy(transforms: Any, size: int) -> None:
     rng = np.random.default_rng(size)

@@ -3,7 +3,8 @@
 The loops become tiles that are transposed in registers: both sides of a tile are whole vectors, so
 every cache line is read once and written once. The source may be contiguous along part of an axis
 of the result, as the block of ``NCHW16c`` is part of the channels of ``NCHW``. Two or three columns
-are too few for a vector: they are computed along the rows and interleaved in registers.
+are too few for a vector: they are computed along the rows and interleaved in registers, and so are
+a few stacked tensors.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from weft.tir.transform.masked_tail import MASKED_TAIL
 from weft.tir.transform.transpose_tile import ANNOTATION
 
 MIN_TILE = 4  # rows or columns of a tile; fewer do not pay for the shuffles
+MOST_INTERLEAVED = 8  # columns that come from different sources, such as those of a stack
 FEW_ROWS = 64
 
 
@@ -49,9 +51,11 @@ def find_transposed_access(
     """
     if len(groups) < 2 or len(body) != 1:
         return None
-    if 1 < _extent(groups[-1]) < MIN_TILE and all(is_fixed(a.extent) for a in groups[-1]):
-        return _narrow_transpose(groups, body, lanes)
-    columns = groups[-1][-1]
+    columns, count = groups[-1][-1], _extent(groups[-1])
+    if 1 < count <= MOST_INTERLEAVED and all(is_fixed(a.extent) for a in groups[-1]):
+        # More columns have vectors of their own, unless each comes from another source.
+        if count < MIN_TILE or all(stride_along(load, columns) == 0 for load in loads_of(body)):
+            return _narrow_transpose(groups, body, lanes)
     for load in loads_of(body):
         # Broadcast, contiguous or unknown: nothing to transpose.
         if not is_strided(load, columns, size=lanes if _extent(groups[-1]) > lanes else None):
@@ -66,7 +70,7 @@ def find_transposed_access(
 def _narrow_transpose(
     groups: Sequence[Sequence[te.IterVar]], body: tuple[PrimExpr, ...], lanes: int
 ) -> TransposedAccess | None:
-    """Two or three columns: every read must be contiguous along the rows, or ignore them."""
+    """A few columns: every read must be contiguous along the rows, or ignore them."""
     steps = [stride_along(load, groups[-2][-1]) for load in loads_of(body)]
     is_row = 1 in steps and all(step in (0, 1) for step in steps)
     long_enough = _extent(groups[-2]) >= MIN_TILE
