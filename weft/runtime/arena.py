@@ -9,7 +9,7 @@ import mmap
 import threading
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -21,6 +21,8 @@ from weft.support.fork_locks import renew_in_child
 ALIGNMENT = 64
 HUGE_PAGE = 2 << 20
 _PURPOSE = "compiled code"
+
+_pointer_at = ctypes.c_void_p.from_address
 
 T = TypeVar("T")
 # The address of the first byte, and the number of bytes.
@@ -50,6 +52,13 @@ def address_of(array: np.ndarray) -> int:
     if known_layout():  # six times as fast as __array_interface__, which takes 1 us
         return ctypes.c_void_p.from_address(id(array) + DATA).value or 0
     return int(array.__array_interface__["data"][0])
+
+
+def addresses_of(arrays: Sequence[np.ndarray]) -> list[int]:
+    """The addresses of the first elements."""
+    if known_layout():
+        return [(_pointer_at(id(array) + DATA).value or 0) for array in arrays]
+    return [address_of(array) for array in arrays]
 
 
 def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from weft.runtime.arena import AlignedBlock, address_of
+from weft.runtime.arena import AlignedBlock, addresses_of
 from weft.runtime.devices.cpu import threads
 from weft.runtime.dtypes import numpy_dtype
 from weft.runtime.library import Library, synchronous
@@ -62,7 +62,7 @@ class LoadedKernel:
     def __init__(self, facts: VmKernel, library: Library) -> None:
         self.facts = facts
         self._library = library
-        self._input_shapes = facts.input_shapes
+        self._input_shapes = list(facts.input_shapes)
         self._outputs = [(form.shape, numpy_dtype(form.dtype)) for form in facts.outputs]
         if facts.counted:
             self._outputs.append(((facts.num_counts,), np.dtype(np.int64)))
@@ -76,11 +76,10 @@ class LoadedKernel:
 
         ``InvalidInputError`` for arguments of other shapes.
         """
-        if any(a.shape != s for a, s in zip(args, self._input_shapes, strict=False)):
+        if [a.shape for a in args] != self._input_shapes:
             raise _other_sizes(self.facts, args)
         results = [np.empty(shape, dtype) for shape, dtype in self._outputs]
-        pointers = [address_of(a) for a in args]
-        pointers += [address_of(r) for r in results]
+        pointers = addresses_of([*args, *results])
         if self._workspace_bytes:
             pointers.append(scratch.address(self._workspace_bytes))
         self._call(*pointers)

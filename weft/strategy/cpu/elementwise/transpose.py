@@ -52,10 +52,11 @@ def find_transposed_access(
     if len(groups) < 2 or len(body) != 1:
         return None
     columns, count = groups[-1][-1], _extent(groups[-1])
-    if 1 < count <= MOST_INTERLEAVED and all(is_fixed(a.extent) for a in groups[-1]):
-        # More columns have vectors of their own, unless each comes from another source.
-        if count < MIN_TILE or all(stride_along(load, columns) == 0 for load in loads_of(body)):
-            return _narrow_transpose(groups, body, lanes)
+    few = 1 < count <= MOST_INTERLEAVED and all(is_fixed(a.extent) for a in groups[-1])
+    # More columns have vectors of their own, unless each comes from another source.
+    if few and (count < MIN_TILE or all(
+            stride_along(load, columns) == 0 for load in loads_of(body))):
+        return _narrow_transpose(groups, body, lanes)
     for load in loads_of(body):
         # Broadcast, contiguous or unknown: nothing to transpose.
         if not is_strided(load, columns, size=lanes if _extent(groups[-1]) > lanes else None):
