@@ -64,6 +64,14 @@ def test_whole_tiles_of_a_few_channels_are_shuffles_alone():
 
 
 @TARGETS
+@pytest.mark.parametrize("count", [3, 4, 7])
+def test_a_few_stacked_tensors_are_interleaved(target, count):
+    parts = [var(f"x{i}", (5, 19)) for i in range(count)]
+    func = check(primitive(parts, op.stack(Tuple(tuple(parts)), axis=2)), target).func
+    assert choices(func) == []
+
+
+@TARGETS
 @pytest.mark.parametrize(("block", "mode"), [(2, "DCR"), (3, "CRD"), (4, "CRD"), (5, "DCR")])
 def test_pixels_that_move_from_channels_to_space(target, block, mode):
     x = var("x", (1, 2 * block * block, 4, 11))
