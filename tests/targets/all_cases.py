@@ -27,13 +27,15 @@ from tests.targets.machines import MACHINES, Machine, RunError, is_here, run_mod
 from tests.targets.models import DoesNotFit, Model, case_model, light_model
 from tests.unit.op.harness import CaseId, all_cases
 from weft import op as _catalogue  # noqa: F401 - registers the operators
-from weft.support.errors import CodegenError
+from weft.support.errors import CodegenError, LinkerError
 
 _BATCH = 100
 _PACKAGES = ("qemu-user", "nodejs")
 NEEDS_MATH = "needs a C math library"
 REFUSED = "computes in float64, which the CPU lacks"
-_NOT_RUN = ("does not fit", NEEDS_MATH, REFUSED)
+# QEMU 7.2 fails this assertion on some conversions of vectors of floats to integers.
+QEMU_FAULT, _QEMU_SAYS = "stopped by a fault of the emulator", "decode_save_opc: Assertion"
+_NOT_RUN = ("does not fit", NEEDS_MATH, REFUSED, QEMU_FAULT)
 
 
 def main() -> None:
@@ -103,7 +105,7 @@ def case_results(machine: Machine, ids: Sequence[CaseId]) -> Iterator[tuple[str,
         if len(models) == _BATCH or number + 1 == len(ids):
             yield from _outcomes([m for m in models if not m.needs_math], machine)
             others = [m for m in models if m.needs_math]
-            if is_whole():  # building that library for each machine takes a minute
+            if is_whole() and machine.run is not None:  # building the library takes a minute
                 yield from _outcomes(others, machine)
             else:
                 yield from ((m.label, NEEDS_MATH) for m in others)
@@ -126,16 +128,21 @@ def _outcomes(models: Sequence[Model], machine: Machine) -> Iterator[tuple[str, 
             output, ended = run_models(left, machine), ""
         except RunError as error:
             output, ended = error.output, _line(error)
-        except Exception as error:  # noqa: BLE001 - a program that cannot be linked
-            for one in left:
-                yield one.label, f"{type(error).__name__}: {_line(error)}"
+        except LinkerError as error:
+            if len(left) > 1:  # find the models that cannot be linked
+                half = len(left) // 2
+                yield from _outcomes(left[:half], machine)
+                yield from _outcomes(left[half:], machine)
+            else:
+                yield left[0].label, f"LinkerError: {_line(error)}"
             return
         found = results_of(left, output)
         for model, results in zip(left, found, strict=False):
             yield model.label, _complaint(model, results)
         left = left[len(found):]
         if left:
-            yield left.pop(0).label, f"the program ended: {ended}"
+            yield left.pop(0).label, QEMU_FAULT if _QEMU_SAYS in ended else \
+                f"the program ended: {ended}"
 
 
 def _complaint(model: Model, results: object) -> str:

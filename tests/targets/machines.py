@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.targets.driver import ENTRY, driver_objects, inputs_of
+from tests.targets.mapped import run_mapped
 from tests.targets.models import Model
-from weft.codegen.elf.linker import link_program
+from weft.codegen.elf.linker import link_program, link_shared
 from weft.codegen.llvm.helpers.build import helper_objects
+from weft.runtime.devices.cpu.host import host_features
+from weft.runtime.devices.cpu.host import machine as host_machine
 from weft.support.errors import LinkerError
 from weft.target import CpuTarget
 
@@ -31,11 +34,14 @@ machine.exports.run_models();
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine by name; ``run`` gives what a program writes when it reads some bytes."""
+    """A machine by name; ``run`` gives what a program writes when it reads some bytes.
+
+    Without ``run``, libraries are mapped into this process's children.
+    """
 
     name: str
     target: str
-    run: Callable[[Path, bytes], bytes]
+    run: Callable[[Path, bytes], bytes] | None
     needs: str  # the program or package that runs it
 
     @property
@@ -100,6 +106,7 @@ def _wasmtime(path: Path, data: bytes) -> bytes:
     return bytes(written)
 
 
+MAPPING = "an x86-64 processor with AVX2"
 MACHINES = {m.name: m for m in (
     Machine("aarch64", "llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=cortex-a72",
             _qemu("qemu-aarch64", "cortex-a72"), "qemu-aarch64"),
@@ -116,6 +123,8 @@ MACHINES = {m.name: m for m in (
     Machine("wasm32-simd", "llvm -mtriple=wasm32-unknown-unknown -mcpu=simd", _wasmtime,
             "wasmtime"),
     Machine("wasm32-simd-node", "llvm -mtriple=wasm32-unknown-unknown -mcpu=simd", _node, "node"),
+    Machine("windows", "llvm -mtriple=x86_64-pc-windows-msvc -mcpu=haswell", None, MAPPING),
+    Machine("macos", "llvm -mtriple=x86_64-apple-macosx11.0 -mcpu=haswell", None, MAPPING),
     Machine("cortex-m4", "llvm -mtriple=thumbv7em-none-eabihf -mcpu=cortex-m4",
             _qemu("qemu-arm", "cortex-a7"), "qemu-arm"),  # which has the instructions of both
 )}
@@ -127,6 +136,13 @@ def run_models(models: Sequence[Model], machine: Machine) -> bytes:
     Models of Python functions may need a C math library; theirs is that of ``zig cc``.
     """
     target = machine.cpu
+    if machine.run is None:
+        library = link_shared([m.object for m in models], target.platform,
+                              [f"{m.name}_run" for m in models])
+        output, status = run_mapped(library, models, target.platform.object_format)
+        if status:
+            raise RunError(f"the process ended with {status}", output)
+        return output
     objects = [*driver_objects(models, target), *(m.object for m in models)]
     objects += helper_objects(objects, target, has_c_library=False)
     with tempfile.TemporaryDirectory(prefix="weft-target-") as folder:
@@ -157,6 +173,8 @@ def _link_with_math(objects: Sequence[bytes], target: CpuTarget, path: Path) -> 
 
 def is_here(machine: Machine) -> bool:
     """Whether this computer can run programs of the machine."""
+    if machine.needs == MAPPING:
+        return host_machine() == "x86_64" and set(machine.cpu.features) <= host_features()
     if machine.needs == "wasmtime":
         import importlib.util
 

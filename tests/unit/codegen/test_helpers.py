@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from weft.codegen.elf import relocatable
+from weft.codegen.elf.combine import combined
 from weft.codegen.llvm.build import build_text
 from weft.codegen.llvm.helpers.build import HELPER_SYMBOLS, helper_objects
 from weft.codegen.llvm.program_text import preamble
@@ -138,6 +139,7 @@ def test_memory(helpers):
     rng, pointer, size = random.Random(9), ctypes.c_void_p, ctypes.c_size_t
     move, copy = (helpers(n, pointer, pointer, pointer, size) for n in ("memmove", "memcpy"))
     fill = helpers("memset", pointer, pointer, ctypes.c_int, size)
+    repeat = helpers("memset_pattern4", None, pointer, pointer, size)
     for _ in range(300):
         data = bytearray(rng.randbytes(64))
         expected = bytearray(data)
@@ -149,6 +151,8 @@ def test_memory(helpers):
         expected[32 : 32 + count] = expected[at : at + count]
         fill(start + to, 300, count)
         expected[to : to + count] = bytes([300 & 255]) * count
+        repeat(start + 48, start, count)
+        expected[48 : 48 + count] = (expected[:4] * 4)[:count]
         assert data == expected
 
 
@@ -199,6 +203,26 @@ def test_coff_objects_become_one() -> None:
         assert named["table"].is_defined
         assert not named["table"].is_global
         assert not named["other"].is_defined
+
+
+@pytest.mark.parametrize("triple", ["x86_64-pc-windows-msvc -mcpu=haswell",
+                                    "aarch64-pc-windows-msvc -mcpu=generic"])
+def test_windows_extends_the_stack_for_large_frames(triple: str) -> None:
+    """The functions that LLVM calls for that come along."""
+    target = CpuTarget.of(f"llvm -mtriple={triple}")
+    text = """
+declare void @other(ptr)
+define float @net_run(float %x) {
+  %large = alloca [20000 x i8]
+  call void @other(ptr %large)
+  %y = fmul float %x, %x
+  ret float %y
+}"""
+    code = build_text("net_run", preamble(target) + text, target,
+                      externs=frozenset(("other",))).object
+    made = combined([code], ("weights", bytes(4)), {"net_run"}, target.platform)
+    left = {s.name for s in object_symbols(made) if not s.is_defined}
+    assert left == {"other"}
 
 
 def test_functions_that_a_cpu_lacks_come_along_or_are_refused() -> None:

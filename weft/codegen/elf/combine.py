@@ -23,9 +23,12 @@ def combined(objects: Sequence[bytes], weights: tuple[str, bytes | memoryview],
     ``weights`` are a symbol and its bytes. ``LinkerError`` if no linker is found.
     """
     if platform.object_format == "coff":
+        needed = {s.name for code in objects for s in object_symbols(code) if not s.is_defined}
         data = [coff.data_object(*weights, like=objects[0])]
-        if any(s.name == _USES_FLOATS for code in objects for s in object_symbols(code)):
+        if _USES_FLOATS in needed:
             data.append(coff.data_object(_USES_FLOATS, bytes(4), like=objects[0]))
+        if coff.STACK_PROBE in needed:
+            data.append(coff.stack_probe(like=objects[0]))
         return coff.merged([*objects, *data], keep)
     module = _MODULES[platform.object_format]
     made: bytes = module.data_object(*weights, like=objects[0])

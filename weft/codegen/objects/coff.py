@@ -19,6 +19,7 @@ _RELOCATION = struct.Struct("<IIH")
 _SYMBOL = struct.Struct("<8sIhHBB")
 _EXTERNAL, _STATIC, _FILE = 2, 3, 103
 _COMDAT, _READ_ONLY_DATA, _ALIGN_64, _MORE_RELOCATIONS = 0x1000, 0x40000040, 0x700000, 0x01000000
+_CODE = 0x60500020  # executable, aligned to 16 bytes
 _MAX_SECTIONS = 0x7FFF
 
 
@@ -140,15 +141,37 @@ def merged(objects: Sequence[bytes], keep: Collection[str]) -> bytes:
     return made.code(keep)
 
 
+# ``__chkstk`` touches each page of a large stack frame, whose size is in rax, or in x15 divided by
+# 16, so that Windows extends the stack. It changes no register that callers use.
+STACK_PROBE = "__chkstk"
+_PROBES = {
+    # push rcx; push rax; lea rcx, [rsp+24]; 1: cmp rax, 4096; jb 2f; sub rcx, 4096; sub rax, 4096;
+    # test [rcx], cl; jmp 1b; 2: sub rcx, rax; test [rcx], cl; pop rax; pop rcx; ret
+    0x8664: "5150488d4c2418483d0010000072114881e900100000482d001000008409ebe74829c184095859c3",
+    # lsl x16, x15, 4; mov x17, sp; 1: sub x17, x17, 4096; subs x16, x16, 4096; ldr xzr, [x17];
+    # b.gt 1b; ret
+    0xAA64: "f0ed7cd3f1030091310640d1100640f13f0240f9acffff54c0035fd6",
+}
+
+
+def stack_probe(like: bytes) -> bytes:
+    """An object that defines ``STACK_PROBE``."""
+    (machine,) = struct.unpack_from("<H", like)
+    return _of_section(STACK_PROBE, bytes.fromhex(_PROBES[machine]), machine, b".text", _CODE)
+
+
 def data_object(symbol: str, data: bytes | memoryview, like: bytes) -> bytes:
     """An object that holds ``data``, aligned to 64 bytes and read-only, under ``symbol``."""
     (machine,) = struct.unpack_from("<H", like)
     if len(data) >= 1 << 31:
         raise CodegenError("the weights do not fit into a COFF object", got=f"{len(data)} bytes",
                            expected="less than 2 GiB")
+    return _of_section(symbol, bytes(data), machine, b".rdata", _READ_ONLY_DATA | _ALIGN_64)
+
+
+def _of_section(symbol: str, data: bytes, machine: int, name: bytes, flags: int) -> bytes:
     made = _Merged()
     made.machine = machine
-    fields = (b".rdata", 0, 0, len(data), 0, 0, 0, 0, 0, _READ_ONLY_DATA | _ALIGN_64)
-    made.sections.append((fields, bytes(data), []))
+    made.sections.append(((name, 0, 0, len(data), 0, 0, 0, 0, 0, flags), data, []))
     made.symbols.append(_Symbol(symbol, 0, 1, 0, _EXTERNAL, b""))
     return made.code({symbol})

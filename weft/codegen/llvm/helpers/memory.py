@@ -80,6 +80,21 @@ def _memset(word: str) -> str:
     return function("ptr", "memset", f"ptr %a, i32 %c, {word} %n", body + "  ret ptr %a")
 
 
+def _pattern(size: int) -> HelperText:
+    """A fill with a pattern of ``size`` bytes, which LLVM recognises loops as on macOS."""
+
+    def text(word: str) -> str:
+        step = f"""  %place = and {word} %i, {size - 1}
+  %from = getelementptr i8, ptr %b, {word} %place
+  %to = getelementptr i8, ptr %a, {word} %i
+  %byte = load i8, ptr %from
+  store i8 %byte, ptr %to"""
+        return function("void", f"memset_pattern{size}", f"ptr %a, ptr %b, {word} %n",
+                        _loop(word, step) + "  ret void")
+
+    return text
+
+
 def _calls(name: str, target: str, arguments: str, parameters: str) -> HelperText:
     """A function of the ABI of Arm that is another name of one of C."""
 
@@ -100,6 +115,7 @@ _COPY = "ptr %a, ptr %b, {word} %n"
 MEMORY: Mapping[str, HelperText] = {
     # Unwinding tables of Arm name it, although no code unwinds.
     **{f"__aeabi_unwind_cpp_pr{n}": _nothing(f"__aeabi_unwind_cpp_pr{n}") for n in (0, 1)},
+    **{f"memset_pattern{size}": _pattern(size) for size in (4, 8, 16)},
     "memcpy": _memcpy, "memmove": _memmove, "memset": _memset,
     **{f"__aeabi_{name}{size}": _calls(f"__aeabi_{name}{size}", name, _COPY, _COPY)
        for name in ("memcpy", "memmove") for size in ("", "4", "8")},
