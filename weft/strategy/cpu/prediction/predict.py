@@ -29,8 +29,8 @@ class TrafficFactors:
     Fitted to the kernels of ``benchmarks.kernels`` on Zen 5.
     """
 
-    l2_load: float = 0.72
-    l2_store: float = 0.72
+    l2_load: float = 0.8
+    l2_store: float = 0.8
     l3_load: float = 1.1
     l3_store: float = 1.1
     memory_load: float = 1.1
@@ -39,7 +39,7 @@ class TrafficFactors:
     capacity: float = 0.9  # the share of a cache that one kernel fills before it loses data
     # Transfers and arithmetic overlap: the exponent of the mean of their times. 1 would be their
     # sum, infinity the longest.
-    overlap: float = 4.5
+    overlap: float = 4.0
     window: float = 7000  # cycles beyond which one part of a kernel does not overlap the next
     call: float = 120  # cycles of a call: its arguments, its parallel region, the clock
 
