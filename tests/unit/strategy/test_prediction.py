@@ -19,6 +19,7 @@ from weft.strategy.cpu.prediction.predict import predict
 from weft.strategy.cpu.prediction.ranges import Samples
 from weft.strategy.cpu.prediction.traffic import steps_of
 from weft.strategy.cpu.prediction.tree import tree_of
+from weft.tir.stmt import Evaluate
 
 MODEL = machine_model(WIDE_CPU)
 
@@ -93,8 +94,8 @@ def test_symbolic_kernels_keep_the_estimate_of_their_implementation():
 
 
 def test_foreign_code_is_not_predicted():
-    x = var("x", (64, 100))
-    assert predict(_lowered(primitive([x], op.sort(x))).func, WIDE_CPU) is None
+    call = tir.call("handle", "call_extern", tir.StringImm("foreign"))
+    assert predict(tir.PrimFunc("kernel", (), Evaluate(call)), WIDE_CPU) is None
 
 
 def test_quotients_and_remainders_of_a_fused_loop_are_digits():
