@@ -75,8 +75,9 @@ def winograd_weight(weight: te.Tensor, attrs: WinogradWeightAttrs) -> te.Tensor:
     return topi_winograd.winograd_weight(weight, attrs.tile)
 
 
-# Kernels that are transformed at once: all of a layer would take 75 MB in float64.
-_FLOAT64_KERNELS = 16384
+# Kernels that are transformed at once. In float64 these stay in the L2 cache, and in memory that
+# the allocator keeps: larger arrays are mapped anew each time, which takes eight times as long.
+_FLOAT64_KERNELS = 1024
 
 
 def _matrix(rows: Any) -> np.ndarray:

@@ -123,8 +123,12 @@ def input_scaled(call: Call, data: Expr, scale: Constant) -> Call | None:
 
 
 def _per_input(vector: np.ndarray, shape: tuple[int, ...], axes: WeightAxes) -> np.ndarray:
-    """One factor per (output, input) of the weight: group ``g`` reads its own input channels."""
+    """Factors that broadcast to a weight: those of group ``g`` are for its own input channels."""
     outputs, inputs = shape[axes.weight_output], shape[axes.weight_input]
+    if axes.groups == 1:
+        along = [1] * len(shape)
+        along[axes.weight_input] = inputs
+        return vector.reshape(along)
     by_group = vector.reshape(axes.groups, inputs)
     table = np.repeat(by_group, outputs // axes.groups, axis=0)
     if axes.weight_output > axes.weight_input:
