@@ -88,6 +88,22 @@ def call_chain(depth: int) -> IRModule:
     return IRModule.from_expr(Function((x,), body))
 
 
+def residual_blocks(depth: int) -> IRModule:
+    """About ``depth`` calls: convolutions, batch norm, relu and additions, as image models have."""
+    rng = np.random.default_rng(0)
+
+    def weight(*shape: int) -> Expr:
+        return const(rng.uniform(0.1, 1.0, shape).astype(np.float32))
+
+    x = var("x", (1, 16, 8, 8))
+    body: Expr = x
+    for _ in range(max(depth // 6, 1)):
+        inner = op.nn.conv2d(body, weight(16, 16, 3, 3), padding=(1, 1))
+        inner = op.nn.relu(op.nn.batch_norm(inner, *(weight(16) for _ in range(4)))[0])
+        body = op.nn.relu(op.add(op.nn.conv2d(inner, weight(16, 16, 1, 1)), body))
+    return IRModule.from_expr(Function((x,), body))
+
+
 def let_chain(depth: int) -> IRModule:
     """A chain of lets; each value uses the variable before."""
     x = var("x", (2, 3))

@@ -1,7 +1,8 @@
 """Time of each step and each registered pass for programs of growing depth.
 
 ``python -m benchmarks.ir_scaling [--programs call_chain,..] [--only pass,..] [1000 10000 100000]``
-prints, for each program, seconds by step and size. A row is marked if the time for the largest
+prints, for each program, seconds by step and size, and what the whole pipeline takes for a call of
+the program. A row is marked if the time for the largest
 size is more than three times what linear growth predicts. Nested tuples run at a tenth of the
 sizes. The exit status is 1 if a row is marked.
 """
@@ -25,26 +26,33 @@ from benchmarks.deep_programs import (
     deep_codegen,
     every_pass,
     let_chain,
+    residual_blocks,
     shared_calls,
     shared_pairs,
     tuple_nest,
 )
+from weft.compiler.options import CompileOptions
+from weft.compiler.pipeline import run_pipeline
 from weft.ir import (
+    Call,
     IRModule,
     Tuple,
     assert_structural_equal,
     infer_type,
     parse,
     parse_pipeline,
+    post_order,
     structural_hash,
     verify_module,
 )
 from weft.ir.json.format import load_json, save_json
+from weft.support.interpreter import rare_collections
 from weft.transform import evaluate
 
 # Each program, and the divisor of its sizes.
 PROGRAMS: dict[str, tuple[Callable[[int], IRModule], int]] = {
     "call_chain": (call_chain, 1),
+    "residual_blocks": (residual_blocks, 1),
     "let_chain": (let_chain, 1),
     "shared_calls": (shared_calls, 1),
     "shared_pairs": (shared_pairs, 1),
@@ -56,6 +64,7 @@ TOLERANCE = 3.0
 MEASURABLE = 0.05
 
 
+PIPELINE = "pipeline"
 Step = Callable[[], object]
 
 
@@ -71,6 +80,8 @@ def steps(make: Callable[[int], IRModule], depth: int) -> Iterator[tuple[str, St
     yield "infer a change", lambda: infer_type(_changed(made["typed"]))
     yield "infer one of 100", lambda: infer_type(_changed(made["many"]))
     yield "verify", lambda: verify_module(made["typed"])
+    _run_pipeline(make(1))  # imports what it needs
+    yield PIPELINE, lambda: _run_pipeline(made["typed"])
     yield "print", lambda: texts.update(text=str(made["typed"]))
     yield "parse", lambda: made.update(parsed=parse(texts["text"]))
     yield "compare", lambda: assert_structural_equal(made["parsed"], made["typed"])
@@ -83,6 +94,12 @@ def steps(make: Callable[[int], IRModule], depth: int) -> Iterator[tuple[str, St
         pass_ = parse_pipeline(text)
         yield text, lambda pass_=pass_: pass_(made["typed"], EVERY_PASS)
     yield "free", made.clear
+
+
+def _run_pipeline(mod: IRModule) -> None:
+    """The graph passes, under the conditions of ``weft.compile``."""
+    with rare_collections():
+        run_pipeline(mod, CompileOptions.make("cpu"))
 
 
 def many(make: Callable[[int], IRModule], depth: int) -> IRModule:
@@ -100,13 +117,17 @@ def costs(make: Callable[[int], IRModule], depth: int, only: Sequence[str]) -> d
     """Seconds of each step; with ``only``, of the first steps and of the passes named there."""
     seconds: dict[str, float] = {}
     for name, step in steps(make, depth):
-        if only and seconds.keys() >= {"infer"} and name.partition("{")[0] not in only:
+        if only and seconds.keys() >= {"infer"} and name.partition("{")[0] not in (*only, PIPELINE):
             continue
         with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):
             start = time.process_time()  # print_ir writes to the terminal
             step()
             seconds[name] = time.process_time() - start
     return seconds
+
+
+def _calls(mod: IRModule) -> int:
+    return sum(isinstance(node, Call) for fn in mod.functions.values() for node in post_order(fn))
 
 
 def growth(sizes: Sequence[int], times: Sequence[float]) -> float:
@@ -122,6 +143,9 @@ def table(name: str, sizes: Sequence[int], only: Sequence[str]) -> bool:
     depths = [max(size // divisor, 1) for size in sizes]
     rows = [costs(make, depth, only) for depth in depths]
     click.echo(f"\n{name:>26} {''.join(f'{depth:>12,}' for depth in depths)}")
+    per_call = [row[PIPELINE] / _calls(make(depth)) * 1e6
+                for row, depth in zip(rows, depths, strict=True)]
+    click.echo(f"{'pipeline, for each call':>26} {''.join(f'{t:>9.0f} us' for t in per_call)}")
     linear = True
     for step in rows[0]:
         times = [row[step] for row in rows]

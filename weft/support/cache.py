@@ -277,17 +277,16 @@ class DiskCache(Store):
 
     def evict(self) -> None:
         """Evict the least recently used entries down to the size limit; one process at a time."""
-        from filelock import FileLock, Timeout
+        self._remove_temporaries(time.time() - _STALE_TEMPORARY)
+        if sum(entry.size for entry in self._entries()) <= self.max_bytes:
+            return
+        from filelock import FileLock, Timeout  # as long to import as to compile a small model
 
         try:
             with FileLock(self.directory / ".lock", timeout=0):
-                self._evict_locked()
+                self._drop(self.max_bytes)
         except (Timeout, OSError):
             return  # another process evicts, or the folder is read-only
-
-    def _evict_locked(self) -> None:
-        self._remove_temporaries(time.time() - _STALE_TEMPORARY)
-        self._drop(self.max_bytes)
 
     def _drop(self, keep: int) -> tuple[int, int]:
         """Evict the least recently used entries until ``keep`` bytes are left; count and bytes."""

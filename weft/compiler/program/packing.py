@@ -296,8 +296,10 @@ def _sharing(arrays: Sequence[np.ndarray]) -> list[list[int]]:
     """For each array the numbers of those that share memory with it, itself among them."""
     bounds = np.array([*map(byte_bounds, arrays)], np.uint64).reshape(-1, 2)
     lows, highs = bounds[:, 0], bounds[:, 1]
-    return [[*map(int, np.union1d(np.flatnonzero((lows < high) & (highs > low)), [n]))]
-            for n, (low, high) in enumerate(bounds)]
+    share = [(lows < high) & (highs > low) for low, high in bounds]
+    for n, mask in enumerate(share):
+        mask[n] = True  # also of an empty array
+    return [np.flatnonzero(mask).tolist() for mask in share]
 
 
 def byte_bounds(array: np.ndarray) -> tuple[int, int]:

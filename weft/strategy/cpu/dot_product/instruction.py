@@ -16,6 +16,8 @@ from weft.tir.node import int_value
 
 SHIFT = 128
 _KEPT, _WIDENED, _SHIFTED = 0, 1, 2
+# An instruction adds two or four products to each lane of 32 bits.
+_WIDEST_OPERAND = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ def select_dot_instruction(
     Wider registers come first, then more products per lane, then fewer shifts. ``keeps_left`` and
     ``keeps_right`` rule out conversions of an operand: it was packed at compile time.
     """
+    if max(left.bits, right.bits) > _WIDEST_OPERAND:
+        return None
     plans: list[tuple[tuple[int, int, int], DotInstruction]] = []
     for instruction in CPU_BACKEND.tensor_instructions:
         if not instruction.runs_on(target.arch, target.features):
@@ -100,6 +104,8 @@ def features_for(left: DType, right: DType, target: CpuTarget) -> tuple[str, ...
 
     Empty if the architecture has no such instruction.
     """
+    if max(left.bits, right.bits) > _WIDEST_OPERAND:
+        return ()
     for instruction in CPU_BACKEND.tensor_instructions:
         wanted = [b.dtype for b in instruction.operands]
         changes = [_change(have, want) for have, want in zip((left, right), wanted, strict=True)]
