@@ -125,7 +125,8 @@ def run_pipeline(
         raise OptionError(f"unknown phase {stop_at!r}", expected=", ".join(PHASE_NAMES))
     timing = TimingInstrument()
     context = make_context(options, timing, *instruments)
-    mod = infer_type(mod)
+    with stage("type inference of the import"):
+        mod = infer_type(mod)
     for phase in phases_of(options):
         with trace.span(phase.name, "phase"):
             mod = _run_phase(phase, mod, context, task)
@@ -177,7 +178,8 @@ def _run_phase(phase: Phase, mod: IRModule, context: PassContext, task: progress
                 mod = run_pass(pass_, mod, context)
         task.advance(pass_.name)
     if config.verify >= 1:
-        verify_module(mod, after=f"phase {phase.name}")
+        with stage("verification between phases"):
+            verify_module(mod, after=f"phase {phase.name}")
     if enabled(Level.PHASES):
         debug(Level.PHASES, "ir", f"after phase {phase.name}\n{readable(mod)}")
     return mod

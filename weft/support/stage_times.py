@@ -40,6 +40,8 @@ class StageTimes:
     """The times of stages by name, in the order in which they first ended; thread-safe."""
 
     stages: dict[str, StageTime] = field(default_factory=dict)
+    _began: float = field(default_factory=time.process_time)
+    _elsewhere: float = 0.0  # CPU seconds of other processes
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, name: str, one: StageTime) -> None:
@@ -51,6 +53,13 @@ class StageTimes:
         """Add the times of another process."""
         for name, one in others.items():
             self.add(name, one)
+            with self._lock:
+                self._elsewhere += one.cpu_seconds
+
+    def outside(self) -> float:
+        """CPU seconds of this process, since times are collected, in no stage on any thread."""
+        counted = sum(one.cpu_seconds for one in self.stages.values()) - self._elsewhere
+        return max(time.process_time() - self._began - counted, 0.0)
 
     def rows(self) -> list[tuple[str, float, float, int]]:
         """Name, seconds, CPU seconds and count, the most CPU seconds first."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, TypeVar
 
-from weft.support.dataclass import dataclass
+from weft.support.dataclass import dataclass, replace
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var
 from weft.tir.node import print_node
@@ -40,7 +39,7 @@ class Stmt:
         """A copy with changed fields; ``self`` if all values are identical to the current ones."""
         if all(getattr(self, name) is value for name, value in changes.items()):
             return self
-        return dataclasses.replace(self, **changes)
+        return replace(self, **changes)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

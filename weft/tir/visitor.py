@@ -121,19 +121,32 @@ def post_order(expr: PrimExpr) -> Iterator[PrimExpr]:
             stack.extend((c, False) for c in reversed(children(node)))
 
 
+def nodes_of(expressions: Iterable[PrimExpr]) -> Iterator[PrimExpr]:
+    """Every distinct node of several expressions, users before operands."""
+    seen: set[PrimExpr] = set()
+    for root in expressions:
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            if node not in seen:
+                seen.add(node)
+                yield node
+                stack += _CHILDREN[type(node)](node)
+
+
 def vars_of(expr: PrimExpr) -> set[Var]:
     """The variables that occur in ``expr``, bound or free."""
-    return {e for e in post_order(expr) if isinstance(e, Var)}
+    return {e for e in nodes_of((expr,)) if isinstance(e, Var)}
 
 
 def mentions(expr: PrimExpr, *variables: Var) -> bool:
     """Whether one of ``variables`` occurs in ``expr``."""
-    return any(e is var for e in post_order(expr) for var in variables)
+    return not set(variables).isdisjoint(nodes_of((expr,)))
 
 
 def loads_from(expr: PrimExpr, buffer: Buffer) -> bool:
     """Whether ``expr`` loads an element of ``buffer``."""
-    return any(type(e) is x.BufferLoad and e.buffer is buffer for e in post_order(expr))
+    return any(type(e) is x.BufferLoad and e.buffer is buffer for e in nodes_of((expr,)))
 
 
 def transform_expr(
@@ -334,16 +347,7 @@ def without_annotation(loop: s.For, key: str) -> s.For:
 
 def all_exprs(stmt: s.Stmt) -> Iterator[PrimExpr]:
     """Every distinct expression node in ``stmt``."""
-    seen: set[PrimExpr] = set()
-    for node in post_order_stmts(stmt):
-        for root in exprs_of(node):
-            stack = [root]
-            while stack:
-                e = stack.pop()
-                if e not in seen:
-                    seen.add(e)
-                    yield e
-                    stack.extend(children(e))
+    return nodes_of(root for node in post_order_stmts(stmt) for root in exprs_of(node))
 
 
 @overload

@@ -68,11 +68,23 @@ def test_errors_end_a_stage():
     assert times.stages["fails"].count == 1
 
 
-def test_the_table_sums_up_small_stages():
+def test_time_in_no_stage_is_told():
+    with collected() as times:
+        with stage("counted"):
+            burn(0.02)
+        times.merge({"in a worker": StageTime(5.0, 5.0, 1)})
+        burn(0.03)
+    assert 0.03 <= times.outside() < 1.0
+    assert any(line.startswith("in no stage") for line in timing_table(times, 1.0).splitlines())
+
+
+def test_the_table_sums_up_small_stages(monkeypatch):
     times = StageTimes()
+    monkeypatch.setattr(StageTimes, "outside", lambda _: 0.0)
     times.merge({"large": StageTime(2.0, 1.0, 3), "small": StageTime(0.001, 0.001, 1),
                  "smaller": StageTime(0.001, 0.001, 1)})
     lines = timing_table(times, 1.5).splitlines()
     assert lines[1].split() == ["large", "2.000", "1.000", "99.8%", "3"]
     assert lines[2].startswith("2 stages below 0.5% each")
-    assert lines[3].split()[-2:] == ["1.500", "1.002"]
+    assert lines[3].split() == ["in", "no", "stage,", "on", "all", "threads", "0.000", "0.0%"]
+    assert lines[4].split()[-2:] == ["1.500", "1.002"]

@@ -192,12 +192,17 @@ class Analyzer:
         factors: dict[PrimExpr, int] = {}
         constant = 0
         for a, b in terms:
+            if type(a) is IntImm and type(b) is IntImm:  # registers have constant indices
+                constant += a.value * b.value
+                continue
             part, scale = self._sum(a), self._sum(b)
             if not scale.is_const:
                 part, scale = self._sum(x.mul(a, b)), Linear.of_const(1)
             constant += part.const * scale.const
             for atom, c in part.terms.items():
                 factors[atom] = factors.get(atom, 0) + c * scale.const
+        if not factors:
+            return Linear.of_const(constant).wrapped().to_expr()
         total = Linear({atom: c for atom, c in factors.items() if c}, constant)
         return self._settled(divmod.recombine(self._facts, total)).to_expr()
 

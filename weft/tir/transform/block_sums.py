@@ -54,14 +54,14 @@ class _Sums:
 
     def stay(self, bound: set[Var]) -> bool:
         """Whether all iterations add to the same elements: no index depends on ``bound``."""
-        return not any(visitor.mentions(index, *bound) for load in self.loads
-                       for index in load.indices)
+        indices = (index for load in self.loads for index in load.indices)
+        return bound.isdisjoint(visitor.nodes_of(indices))
 
     def are_in(self, expressions: Iterable[PrimExpr]) -> bool:
+        """Whether one of ``expressions`` loads an accumulator, or another element beside it."""
         buffers = {load.buffer for load in self.loads}
-        return any(isinstance(e, BufferLoad) and e.buffer in buffers
-                   for expression in dict.fromkeys(expressions)
-                   for e in visitor.post_order(expression))
+        return any(type(e) is BufferLoad and e.buffer in buffers
+                   for e in visitor.nodes_of(expressions))
 
     @property
     def block(self) -> int:
