@@ -55,6 +55,16 @@ static int start_threads(weft_program *program, int count) {
   return 0;
 }
 
+/* Both ways to compute checksums agree. */
+static int check_sha(void) {
+  byte data[640];
+  uint32_t one[8] = {1, 2, 3}, other[8] = {1, 2, 3};
+  for (size_t i = 0; i < sizeof data; i++) data[i] = (byte)(i * 37);
+  sha_portable(one, data, 10);
+  sha_blocks(other, data, 10);
+  return !memcmp(one, other, sizeof one);
+}
+
 static int run(int argc, char **argv) {
   static weft_file file;
   static weft_program net;
@@ -66,6 +76,7 @@ static int run(int argc, char **argv) {
   int threads = atoi(argv[4]), repeats = atoi(argv[5]), count;
   size_t bytes;
   static void *workspace, *memory, *call_memory_;
+  if (!check_sha()) return failed("sha");
   if (weft_open(&file, argv[2], &error)) return failed("open");
   if (weft_program_bytes(&file, entry, &bytes, &error)) return failed("bytes");
   memory = aligned(8, bytes);

@@ -21,6 +21,7 @@ from weft.runtime.artifact_contents import HEAD
 from weft.runtime.artifact_file import ArtifactFile
 from weft.runtime.devices.cpu.cpuid import _BITS, is_usable
 from weft.runtime.devices.cpu.host import host_features, machine
+from weft.runtime.devices.cpu.thread_pool import FIELD_BYTES, MAX_THREADS, LineField, PoolField
 from weft.support.errors import ArtifactError, OptionError
 from weft.target.cpus import CPU_FEATURES, with_implied
 
@@ -197,6 +198,20 @@ def test_the_table_of_features_is_that_of_python() -> None:
     for name, *_, state in rows:
         assert is_usable(name, states[state]), name
         assert states[state] == 0 or not is_usable(name, states[state] & ~2 & ~0x20000), name
+
+
+def test_the_layout_of_pools_is_that_of_python() -> None:
+    source = (HERE / "weft_loader.c").read_text()
+    found = re.search(r"enum \{\s*LINE = (\d+),(.*?)\n\};", source, re.DOTALL)
+    assert found is not None
+    values = {name: eval(text, {"LINE": int(found[1])})
+              for name, text in re.findall(r"(\w+) = ([^,\n]+)", found[2])}
+    assert int(found[1]) == FIELD_BYTES
+    assert values["MAX_THREADS"] == MAX_THREADS
+    for prefix, fields in (("POOL_", PoolField), ("LINE_", LineField)):
+        for name, value in values.items():
+            if name.startswith(prefix):
+                assert fields[name.removeprefix(prefix)] == value, name
 
 
 def test_the_cpu_has_what_python_finds(harness: Path, whole: Path, tmp_path: Path,

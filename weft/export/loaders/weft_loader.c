@@ -92,6 +92,16 @@ static const uint32_t SHA_CONSTANTS[64] = {
 
 static uint32_t rotated(uint32_t x, int bits) { return (x >> bits) | (x << (32 - bits)); }
 
+/* A round; the variables a to h are those from s[at] on, so that none has to be moved. */
+static void sha_round(uint32_t *s, int at, uint32_t added) {
+  uint32_t a = s[at], b = s[(at + 1) & 7], c = s[(at + 2) & 7], e = s[(at + 4) & 7];
+  uint32_t one = s[(at + 7) & 7] + (rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25)) +
+                 ((e & s[(at + 5) & 7]) ^ (~e & s[(at + 6) & 7])) + added;
+  uint32_t two = (rotated(a, 2) ^ rotated(a, 13) ^ rotated(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+  s[(at + 3) & 7] += one;
+  s[(at + 7) & 7] = one + two;
+}
+
 static void sha_portable(uint32_t *state, const byte *data, size_t blocks) {
   for (; blocks; blocks--, data += 64) {
     uint32_t w[64], s[8];
@@ -104,15 +114,14 @@ static void sha_portable(uint32_t *state, const byte *data, size_t blocks) {
              (rotated(b, 17) ^ rotated(b, 19) ^ (b >> 10));
     }
     memcpy(s, state, sizeof s);
-    for (int i = 0; i < 64; i++) {
-      uint32_t e = s[4], a = s[0];
-      uint32_t one = s[7] + (rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25)) +
-                     ((e & s[5]) ^ (~e & s[6])) + SHA_CONSTANTS[i] + w[i];
-      uint32_t two = (rotated(a, 2) ^ rotated(a, 13) ^ rotated(a, 22)) +
-                     ((a & s[1]) ^ (a & s[2]) ^ (s[1] & s[2]));
-      memmove(s + 1, s, 7 * sizeof *s);
-      s[0] = one + two;
-      s[4] += one;
+    for (int i = 0; i < 64; i += 8) {
+      sha_round(s, 0, SHA_CONSTANTS[i] + w[i]), sha_round(s, 7, SHA_CONSTANTS[i + 1] + w[i + 1]);
+      sha_round(s, 6, SHA_CONSTANTS[i + 2] + w[i + 2]);
+      sha_round(s, 5, SHA_CONSTANTS[i + 3] + w[i + 3]);
+      sha_round(s, 4, SHA_CONSTANTS[i + 4] + w[i + 4]);
+      sha_round(s, 3, SHA_CONSTANTS[i + 5] + w[i + 5]);
+      sha_round(s, 2, SHA_CONSTANTS[i + 6] + w[i + 6]);
+      sha_round(s, 1, SHA_CONSTANTS[i + 7] + w[i + 7]);
     }
     for (int i = 0; i < 8; i++) state[i] += s[i];
   }
