@@ -86,8 +86,9 @@ class Improvement:
             self.code = code
         except BaseException as error:  # noqa: BLE001 - the executable answers without it
             self.error = error
-            logger("compiler").warning("the optimised code of %s could not be made, so calls stay "
-                                       "slower: %s", self._what, error)
+            if not _ending.is_set():  # when no thread starts any more
+                logger("compiler").warning("the optimised code of %s could not be made, so calls "
+                                           "stay slower: %s", self._what, error)
         finally:
             del self._make, self._load  # which hold the program
             self._done.set()
