@@ -16,7 +16,7 @@ from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.cpu.prediction.affine import Forms, divisors_of
 from weft.strategy.cpu.prediction.core import products_of
 from weft.strategy.cpu.prediction.predict import predict
-from weft.strategy.cpu.prediction.ranges import Samples
+from weft.strategy.cpu.prediction.ranges import Samples, UnknownValueError, evaluate
 from weft.strategy.cpu.prediction.traffic import steps_of
 from weft.strategy.cpu.prediction.tree import tree_of
 from weft.tir.stmt import Evaluate
@@ -96,6 +96,19 @@ def test_symbolic_kernels_keep_the_estimate_of_their_implementation():
 def test_foreign_code_is_not_predicted():
     call = tir.call("handle", "call_extern", tir.StringImm("foreign"))
     assert predict(tir.PrimFunc("kernel", (), Evaluate(call)), WIDE_CPU) is None
+
+
+def test_deep_kernels_compile_without_a_prediction():
+    x = y = var("x", (64,))
+    for _ in range(220):
+        y = op.add(op.multiply(y, x), x)
+    assert _lowered(primitive([x], y)).spent == ""
+
+
+def test_a_division_by_zero_is_unknown():
+    n = tir.Var("n")
+    with pytest.raises(UnknownValueError):
+        evaluate(tir.const(1) // n, {n: 0})
 
 
 def test_quotients_and_remainders_of_a_fused_loop_are_digits():

@@ -50,12 +50,13 @@ FACTORS = TrafficFactors()
 def predict(func: PrimFunc, target: CpuTarget) -> Prediction | None:
     """The time of one call on one core whose data are where the last call left them.
 
-    ``None`` for loops whose number of iterations only a call knows.
+    ``None`` for loops whose number of iterations only a call knows, for foreign code, and for
+    expressions of hundreds of operations that wait for each other, which are walked by recursion.
     """
     model = machine_model(target)
     try:
         roots, forms = tree_of(func, model.vector_bytes)
-    except UnpredictableError:
+    except (UnpredictableError, RecursionError):
         return None
     return prediction_of(roots, Traffic(roots, forms.parents), model)
 

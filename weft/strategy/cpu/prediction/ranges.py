@@ -81,6 +81,8 @@ def evaluate(e: PrimExpr, values: Values) -> int:
             return evaluate(inner, values)
         case x.Not(a=a):
             return not evaluate(a, values)
+        case x.FloorDiv(b=b) | x.FloorMod(b=b) if not evaluate(b, values):
+            raise UnknownValueError(f"{e}, which divides by zero")
         case _ if (apply := _OPERATORS.get(type(e))) is not None:
             return apply(evaluate(e.a, values), evaluate(e.b, values))  # type: ignore[attr-defined]
     raise UnknownValueError(str(e))
