@@ -115,6 +115,9 @@ _COPY = "ptr %a, ptr %b, {word} %n"
 MEMORY: Mapping[str, HelperText] = {
     # Unwinding tables of Arm name it, although no code unwinds.
     **{f"__aeabi_unwind_cpp_pr{n}": _nothing(f"__aeabi_unwind_cpp_pr{n}") for n in (0, 1)},
+    # Of macOS: a fill with zeros.
+    **{name: _calls(name, "memset", "ptr %a, i32 0, {word} %n", "ptr %a, {word} %n")
+       for name in ("__bzero", "bzero")},
     **{f"memset_pattern{size}": _pattern(size) for size in (4, 8, 16)},
     "memcpy": _memcpy, "memmove": _memmove, "memset": _memset,
     **{f"__aeabi_{name}{size}": _calls(f"__aeabi_{name}{size}", name, _COPY, _COPY)
