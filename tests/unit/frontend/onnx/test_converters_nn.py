@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 
 from tests.unit.frontend.onnx.onnx_cases import assert_agrees, single
+from weft.frontend.onnx import from_onnx
+from weft.ir.expr import Call
+from weft.ir.visitor import post_order
+from weft.op.nn.pool import PoolAttrs
 
 RNG = np.random.default_rng(11)
 
@@ -65,6 +69,16 @@ def test_pool_over_one_axis() -> None:
     assert_agrees(
         *single("MaxPool", [uniform(2, 3, 9)], kernel_shape=[3], strides=[2], pads=[1, 1])
     )
+
+
+@pytest.mark.parametrize(("shape", "sizes"), [((2, 3, 9), [(1, 3)]),
+                                              ((1, 2, 5, 6, 7), [(3, 1), (3, 1), (1, 3)])])
+def test_the_last_axis_is_the_width_of_a_pool(shape: tuple[int, ...],
+                                              sizes: list[tuple[int, int]]) -> None:
+    model, _ = single("MaxPool", [uniform(*shape)], kernel_shape=[3] * (len(shape) - 2))
+    pools = [node.attrs.pool_size for node in post_order(from_onnx(model)["main"])
+             if isinstance(node, Call) and isinstance(node.attrs, PoolAttrs)]
+    assert pools == sizes
 
 
 def test_dilated_max_pool() -> None:

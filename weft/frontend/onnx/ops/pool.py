@@ -79,7 +79,7 @@ def _pool_image(
 
 
 def _pool_axes(node: Node, operator: Op, window: Window, attrs: Mapping[str, Any]) -> Expr:
-    """Pool one spatial axis after the other, each with a 2-D pool of width 1.
+    """Pool one spatial axis after the other, each with a 2-D pool of width 1, the last of height 1.
 
     Max pooling is separable. So is average pooling: a window is a box, so the number of elements
     that count along an axis is the same for all positions along the other axes.
@@ -88,16 +88,18 @@ def _pool_axes(node: Node, operator: Op, window: Window, attrs: Mapping[str, Any
     for axis in range(len(window.kernel)):
         shape = tensor_type(x).shape
         at = axis + 2
-        image = (1, dim_product(shape[:at]), shape[at], dim_product(shape[at + 1:]))
+        # The last axis is the width: its elements are adjacent, and fill vectors.
+        order = -1 if at + 1 == len(shape) else 1
+        image = (1, dim_product(shape[:at]), *(shape[at], dim_product(shape[at + 1:]))[::order])
         line = Window(
-            (window.kernel[axis], 1),
-            (window.strides[axis], 1),
-            (window.dilations[axis], 1),
-            (window.before[axis], 0),
-            (window.after[axis], 0),
+            (window.kernel[axis], 1)[::order],
+            (window.strides[axis], 1)[::order],
+            (window.dilations[axis], 1)[::order],
+            (window.before[axis], 0)[::order],
+            (window.after[axis], 0)[::order],
         )
         pooled = _pool_image(node, operator, reshape_to(node, x, image), line, attrs)
-        size = tensor_type(pooled).shape[2]
+        size = tensor_type(pooled).shape[2:][::order][0]
         x = reshape_to(node, pooled, (*shape[:at], size, *shape[at + 1:]))
     return x
 
