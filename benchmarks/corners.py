@@ -26,6 +26,8 @@ from benchmarks.lite_kernels import LiteModel, load_litert
 from benchmarks.models import random_inputs, save
 from benchmarks.peers import PEERS, Feeds, Runner
 
+HOPELESS = 30  # times the fastest first call
+
 
 @dataclass
 class Contest:
@@ -44,13 +46,16 @@ class Contest:
         return mine / min(others) if mine and others else math.nan
 
     def time(self, feeds: Feeds, rounds: int, seconds: float) -> None:
-        """Interleaved rounds of a few calls each."""
-        calls = {name: max(2, int(seconds / max(_fastest(run, feeds, 3), 1e-7)))
-                 for name, run in self.runners.items()}
+        """Interleaved rounds of a few calls each; hopeless peers are called once."""
+        self.seconds = {name: max(_fastest(run, feeds, 1), 1e-7)
+                        for name, run in self.runners.items()}
+        first, limit = dict(self.seconds), HOPELESS * min(self.seconds.values())
         for _ in range(rounds):
             for name, run in self.runners.items():
-                took = _fastest(run, feeds, calls[name])
-                self.seconds[name] = min(took, self.seconds.get(name, math.inf))
+                if first[name] > limit:
+                    continue
+                took = _fastest(run, feeds, max(2, int(seconds / first[name])))
+                self.seconds[name] = min(took, self.seconds[name])
 
 
 def _fastest(run: Runner, feeds: Feeds, calls: int) -> float:
