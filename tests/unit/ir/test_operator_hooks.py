@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from weft.ir import ANY, infer_expr, var
 from weft.ir import op as op_module
 from weft.ir.op import OPS
 from weft.ir.typing.relations import same_type_as
@@ -102,3 +103,39 @@ def _compute(x, attrs):
 
 def _gradient(call, y, dy):
     return [dy]
+
+
+def test_the_relation_runs_once_for_equal_calls_of_known_sizes():
+    ran = []
+
+    def relation(ctx):
+        ran.append(ctx.args)
+        return same_type_as(0)(ctx)
+
+    own = op_module.define_op("test.counted", relation=relation)(_compute)
+    try:
+        for shape, runs in (((2, 3), 1), ((2, 3), 1), ((4,), 2), ((ANY, 3), 3), ((ANY, 3), 4)):
+            x = var("x", shape)
+            assert infer_expr(own(x)).checked_type == x.checked_type
+            assert len(ran) == runs, shape
+    finally:
+        OPS.remove("test.counted")
+
+
+def test_cases_of_a_function_are_made_when_they_are_asked_for():
+    made = []
+
+    def cases():
+        made.append("made")
+        return [op_module.op_case((2,)), op_module.op_case((3,))]
+
+    own = op_module.define_op("test.cases", relation=same_type_as(0))(_compute)
+    try:
+        own.spec(lambda x: x, op_module.op_case((1,)), cases)
+        assert own.reference is not None
+        assert made == []
+        assert [one.inputs for one in own.cases] == [((1,),), ((2,),), ((3,),)]
+        assert own.cases is own.cases
+        assert made == ["made"]
+    finally:
+        OPS.remove("test.cases")
