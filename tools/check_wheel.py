@@ -40,19 +40,28 @@ print("weft", weft.__version__, "compiles, exports and loads a model")
 """
 
 
-def build(folder: Path) -> Path:
-    """The wheel of the tree."""
+# The runtime alone: no other module of weft, no compiler.
+LOAD_ALONE = LOAD.replace("compiles, exports and loads", "loads, without the compiler,") + """
+import importlib.metadata
+import importlib.util
+assert weft.__version__ == importlib.metadata.version("weft-runtime")
+assert not any(importlib.util.find_spec(name) for name in ("llvmlite", "numba", "weft.compiler"))
+"""
+MOST_RUNTIME_BYTES = 1_000_000
+
+
+def build(folder: Path, project: Path = ROOT) -> Path:
+    """The wheel of the tree, or of another project."""
     subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps",
-                    "--disable-pip-version-check", "--wheel-dir", str(folder), str(ROOT)],
+                    "--disable-pip-version-check", "--wheel-dir", str(folder), str(project)],
                    check=True)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
 
-def install(wheel: Path, folder: Path) -> Path:
+def install(wheel: Path, folder: Path, extras: str = "") -> Path:
     """The programs of an environment that holds the wheel and what it depends on."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    extras = "" if has_linker() else "[linker]"
     subprocess.run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet",
                     "--disable-pip-version-check", f"{wheel}{extras}"], check=True)
     return folder / "bin"
@@ -65,7 +74,7 @@ def main() -> int:
         if wheel.read_bytes() != build(folder / "second").read_bytes():
             print("two builds of the wheel differ")
             return 1
-        programs = install(wheel, folder / "env")
+        programs = install(wheel, folder / "env", "" if has_linker() else "[linker]")
         environment = {key: value for key, value in os.environ.items()
                        if not key.startswith(("PYTHON", "WEFT_"))}
         environment["WEFT_CACHE_DIR"] = str(folder / "cache")
@@ -76,6 +85,22 @@ def main() -> int:
             if done.returncode:
                 print(f"{' '.join(command)} ended with {done.returncode}")
                 return 1
+        return check_runtime(folder, environment)
+
+
+def check_runtime(folder: Path, environment: dict[str, str]) -> int:
+    """Load the artifact of ``folder`` where the distribution without the compiler is installed."""
+    wheel = build(folder / "runtime", ROOT / "packaging" / "runtime")
+    size = wheel.stat().st_size
+    if size >= MOST_RUNTIME_BYTES:
+        print(f"{wheel.name} has {size} bytes, at most {MOST_RUNTIME_BYTES}")
+        return 1
+    programs = install(wheel, folder / "small")
+    done = subprocess.run([str(programs / "python"), "-c", LOAD_ALONE], cwd=folder, env=environment,
+                          check=False)
+    if done.returncode:
+        print(f"{wheel.name} does not load an artifact")
+        return 1
     return 0
 
 
