@@ -61,3 +61,25 @@ def test_a_sum_that_is_read_on_the_way_stays() -> None:
     func = PrimFunc("f", (total, seen),
                     For(k, const(0), const(100), ForKind.SERIAL, body), {"num_outputs": 2})
     assert longest_chain(block_sums(func)) == 100
+
+
+def test_tiles_at_the_edge_add_in_the_order_of_whole_tiles() -> None:
+    """Equal rows have equal sums, to the bit, whatever tile they are in."""
+    terms, rows = 500, (12, 4)
+    x = Buffer("x", (const(terms),), float32)
+    total = Buffer("total", (const(sum(rows)),), float32)
+
+    def tile(first: int, count: int) -> For:
+        k = Var("k")
+        adds = [BufferStore(total, total.load(const(i)) + x.load(k), (const(i),))
+                for i in range(first, first + count)]
+        return For(k, const(0), const(terms), ForKind.SERIAL, seq(adds))
+
+    clear = [BufferStore(total, const(0.0, "float32"), (const(i),)) for i in range(sum(rows))]
+    body = seq([*clear, tile(0, rows[0]), tile(rows[0], rows[1])])
+    func = block_sums(PrimFunc("f", (x, total), body, {"num_outputs": 1}))
+    for seed in range(8):
+        values = np.random.default_rng(seed).uniform(1, 2, terms).astype(np.float32)
+        found = np.empty(sum(rows), np.float32)
+        evaluate(func, values, found)
+        assert np.unique(found).size == 1

@@ -21,7 +21,9 @@ from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
 
 # Each accumulator costs an addition, a load and a store per block. For a few accumulators the loads
-# of the terms hide that cost; for a register tile of a GEMM or a convolution they do not.
+# of the terms hide that cost; for a register tile of a GEMM or a convolution they do not. A smaller
+# tile at the edge has the blocks of the whole tiles: the order of additions, and so the bits of a
+# result, does not depend on where it lies.
 FEW_ACCUMULATORS = 8
 SHORT_BLOCK, LONG_BLOCK = 16, 64
 
@@ -63,11 +65,6 @@ class _Sums:
         return any(type(e) is BufferLoad and e.buffer in buffers
                    for e in visitor.nodes_of(expressions))
 
-    @property
-    def block(self) -> int:
-        """The terms of one block."""
-        return SHORT_BLOCK if len(self.loads) <= FEW_ACCUMULATORS else LONG_BLOCK
-
     def blocked(self, loop: s.For, factor: int) -> s.For:
         """``loop`` in blocks of ``factor`` iterations, whose accumulators start at zero."""
         fresh = {load: _registers(load) for load in self.loads}
@@ -87,6 +84,22 @@ class _Sums:
             whole = s.Allocate(block.buffer, whole)
         blocks = (loop.extent + (factor - 1)) // factor
         return s.For(outer, const(0), blocks, ForKind.SERIAL, whole)
+
+
+def _axis(loop: s.For) -> tuple[str, PrimExpr]:
+    """What loops over one axis of a reduction have in common, in the tiles of a kernel."""
+    return loop.loop_var.name, loop.extent
+
+
+def _widest_tiles(body: Stmt) -> dict[tuple[str, PrimExpr], int]:
+    """The most accumulators of a loop, for each axis that several loops reduce over."""
+    loops: dict[tuple[str, PrimExpr], list[s.For]] = {}
+    for node in _top_down(body):
+        if isinstance(node, s.For) and node.kind is ForKind.SERIAL:
+            loops.setdefault(_axis(node), []).append(node)
+    return {axis: max(len(sums.loads) for sums in found)
+            for axis, group in loops.items() if len(group) > 1
+            if (found := [sums for loop in group if (sums := _Sums.of(loop)) is not None])}
 
 
 def _top_down(stmt: Stmt) -> Iterator[Stmt]:
@@ -135,17 +148,25 @@ def _adding_to(stmt: Stmt, fresh: Mapping[BufferLoad, BufferLoad]) -> Stmt:
 class _Blocker(RewriterWithAnalyzer):
     """Cuts inner loops first: an outer loop then adds the sums of the blocks of its inner loops."""
 
+    def __init__(self, func: PrimFunc) -> None:
+        super().__init__(func)
+        self._widest = _widest_tiles(func.body)
+
     def loop(self, node: s.For) -> Stmt:
         done = super().loop(node)
         if not isinstance(done, s.For) or done.kind is not ForKind.SERIAL:
             return done
         sums = _Sums.of(done)
-        return done if sums is None else self._cut(done, sums)
+        if sums is None:
+            return done
+        accumulators = max(len(sums.loads), self._widest.get(_axis(node), 0))
+        return self._cut(done, sums,
+                         SHORT_BLOCK if accumulators <= FEW_ACCUMULATORS else LONG_BLOCK)
 
-    def _cut(self, loop: s.For, sums: _Sums) -> s.For:
-        """``loop`` in blocks, the loop over blocks in blocks again, until all are short."""
-        each = self._terms(loop.body, sums)
-        limit = max(1, sums.block // max(1, each))
+    def _cut(self, loop: s.For, sums: _Sums, block: int) -> s.For:
+        """``loop`` in blocks of so many terms, the loop over blocks in blocks again, and so on."""
+        each = self._terms(loop.body, sums, block)
+        limit = max(1, block // max(1, each))
         count = self._bound(loop.extent)
         if count is not None and count <= limit:
             return loop
@@ -153,16 +174,18 @@ class _Blocker(RewriterWithAnalyzer):
         # the same bits for every capacity.
         size = int_value(loop.extent)
         cut = sums.blocked(loop, limit if size is None else _factor(size, limit))
-        return cut if count is None or self._bound(cut.extent) == count else self._cut(cut, sums)
+        if count is None or self._bound(cut.extent) == count:
+            return cut
+        return self._cut(cut, sums, block)
 
-    def _terms(self, stmt: Stmt, sums: _Sums) -> int:
+    def _terms(self, stmt: Stmt, sums: _Sums, block: int) -> int:
         """The most terms that ``stmt`` adds to one accumulator; a block of them if unknown."""
         if isinstance(stmt, s.BufferStore):
             return int(any(load.buffer is stmt.buffer for load in sums.loads))
         if isinstance(stmt, s.For):
             count = self._bound(stmt.extent)
-            return (sums.block if count is None else count) * self._terms(stmt.body, sums)
-        return max((self._terms(inner, sums) for inner in visitor.stmts_of(stmt)), default=0)
+            return (block if count is None else count) * self._terms(stmt.body, sums, block)
+        return max((self._terms(inner, sums, block) for inner in visitor.stmts_of(stmt)), default=0)
 
     def _bound(self, extent: PrimExpr) -> int | None:
         return self.analyzer.int_bounds(extent)[1]
