@@ -46,6 +46,12 @@ import importlib.metadata
 import importlib.util
 assert weft.__version__ == importlib.metadata.version("weft-runtime")
 assert not any(importlib.util.find_spec(name) for name in ("llvmlite", "numba", "weft.compiler"))
+try:
+    weft.compile
+except weft.WeftError as error:
+    assert "pip install weft" in str(error), error
+else:
+    raise AssertionError("there is a compiler")
 """
 MOST_RUNTIME_BYTES = 1_000_000
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from weft.support import errors  # noqa: F401 - public
+from weft.support import errors
 from weft.support.config import config  # noqa: F401 - public
 from weft.support.errors import WeftError  # noqa: F401 - public
 from weft.support.interpreter import interrupts_held
@@ -249,8 +249,16 @@ def __getattr__(name: str) -> Any:
 
 
 def _import(module: str) -> Any:
-    with interrupts_held():
-        return importlib.import_module(module)
+    try:
+        with interrupts_held():
+            return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("weft."):
+            raise
+        # The distribution weft-runtime has the modules that run artifacts, and no others.
+        raise errors.MissingToolError(
+            f"{module} is not in this installation", got=f"no module {error.name}",
+            help="pip install weft, which has the compiler") from error
 
 
 def __dir__() -> list[str]:

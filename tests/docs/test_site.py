@@ -33,6 +33,7 @@ def headings(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in plain}
 
 
+@pytest.mark.torch  # some public names belong to its front end
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_lead_to_pages_and_their_headings(page: Path, generated: dict[str, str]) -> None:
     made = {(DOCS / "reference" / path).resolve(): text for path, text in generated.items()}
@@ -77,6 +78,7 @@ def test_docstrings_become_markdown() -> None:
         "A `long name`.\n\nCode:\n\n    x = 1"
 
 
+@pytest.mark.torch  # some public names belong to its front end
 def test_pages_of_names_have_signatures_and_texts(generated: dict[str, str]) -> None:
     page = generated["api/weft.linalg.md"]
     assert "weft.linalg.inv(A, *, out=None)" in page

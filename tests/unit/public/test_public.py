@@ -161,3 +161,11 @@ def _resolves(name):
             value = getattr(value, attribute)
         return True
     return False
+
+
+def test_a_name_whose_module_is_not_installed_says_what_to_install(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """The distribution weft-runtime lists the names of weft, and has fewer modules."""
+    monkeypatch.setitem(weft._LAZY, "elsewhere", ("weft.not_installed", "elsewhere"))
+    with pytest.raises(weft.errors.MissingToolError, match="pip install weft"):
+        _ = weft.elsewhere
