@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft import te
+from weft.ir.dtype import float64
 from weft.tir import PrimExpr, const
 from weft.topi.spectrum import roots
 from weft.topi.transform import ravel_index, unravel_index
@@ -85,10 +86,11 @@ def fft(
     for count in outer:
         rows = rows * count
     parts = [_as_rows(upcast(x), rows, outer) for x in (real, imaginary)]
-    dtype = parts[0].dtype
+    # Between the passes numbers are float64, which costs nothing in scalar code: terms that cancel
+    # leave nothing, as in the sum of the definition.
     found = te.python_extern(
-        [(rows, size)] * 2, [*parts, *roots(size, dtype)], transform, [dtype] * 2,
-        scalars=[inverse], scratch=[((4, size), dtype)], name="fft")
+        [(rows, size)] * 2, [*parts, *roots(size, float64)], transform, [parts[0].dtype] * 2,
+        scalars=[inverse], scratch=[((4, size), float64)], name="fft")
     first, second = (_in_shape(converted(x, real.dtype), real.shape) for x in found)
     return first, second
 
