@@ -326,7 +326,7 @@ def file_digest(path: str | os.PathLike[str]) -> str:
 
 @functools.cache
 def own_sources(package: str) -> tuple[tuple[str, int, int], ...]:
-    """The states of the Python files of ``package``, a folder, when this process first asked.
+    """The states of the sources of ``package``, a folder, when this process first asked.
 
     What the process loads later is taken for what was there then.
     """
@@ -334,10 +334,13 @@ def own_sources(package: str) -> tuple[tuple[str, int, int], ...]:
 
 
 def source_states(folder: str) -> Iterator[tuple[str, int, int]]:
-    """The path, size and modification time in nanoseconds of each Python file below a folder."""
+    """The path, size and modification time in nanoseconds of each source below a folder.
+
+    Sources are Python files, and tables in TOML: machines decide about code, too.
+    """
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(".py"):
+            if entry.name.endswith((".py", ".toml")):
                 found = entry.stat()
                 yield entry.path, found.st_size, found.st_mtime_ns
             elif entry.is_dir() and entry.name != "__pycache__":

@@ -10,7 +10,6 @@ import functools
 import hashlib
 import os
 import time
-from pathlib import Path
 
 import weft
 from weft.support import file_content
@@ -46,11 +45,11 @@ def _sources_key() -> str | None:
 
 def _digest_of_sources() -> str:
     digest = hashlib.sha256()
-    root = Path(weft.__file__).parent
-    # The machines that weft ships decide about code, as its sources do.
-    for path in sorted([*root.rglob("*.py"), *root.rglob("*.toml")]):
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
+    root = os.path.dirname(weft.__file__)  # noqa: PTH120
+    for path, *_ in file_content.own_sources(root):
+        digest.update(os.path.relpath(path, root).encode())
+        with open(path, "rb") as source:  # noqa: PTH123 - a third of the time of pathlib
+            digest.update(source.read())
     for library in LIBRARIES:
         digest.update(f"{library} {library_version(library)}".encode())
     return digest.hexdigest()
