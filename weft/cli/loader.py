@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from weft.export.loaders import LOADERS, write_loader
+LANGUAGES = ("c", "c++", "js")
 
 
 @click.command("loader")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path(),
               help="the folder to write to (default: this one)")
-@click.option("--language", type=click.Choice(list(LOADERS)), default="c", show_default=True,
+@click.option("--language", type=click.Choice(LANGUAGES), default="c", show_default=True,
               help="the language of the program")
 def loader_command(output: Path, language: str) -> None:
     """Write the sources that load artifacts in programs without Python.
@@ -22,5 +22,7 @@ def loader_command(output: Path, language: str) -> None:
     weft loader -o src --language c++        weft_loader.hpp too
     weft loader -o www --language js         weft_loader.js, for code for WebAssembly
     """
+    from weft.export.loaders import write_loader
+
     for path in write_loader(output, language):
         click.echo(f"wrote {path}")

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from weft.export.signing import make_keys, sign_artifact
-
 
 @click.command("keys")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("weft"),
@@ -17,6 +15,8 @@ def keys_command(output: Path) -> None:
 
     NAME.key is the private key, to be kept secret; NAME.pub is for those who load what it signs.
     """
+    from weft.export.signing import make_keys
+
     public = make_keys(output)
     click.echo(f"wrote {output}.key, which is secret\nwrote {output}.pub: {public}")
 
@@ -32,5 +32,7 @@ def sign_command(file: Path, key: Path) -> None:
     weft keys -o release
     weft sign net.weft --key release.key
     """
+    from weft.export.signing import sign_artifact
+
     sign_artifact(file, key)
     click.echo(f"signed {file}")

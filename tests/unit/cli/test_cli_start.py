@@ -8,9 +8,11 @@ import pytest
 
 from weft.cli.debug import DEFAULT_BOUND
 from weft.cli.inspect import STAGES
+from weft.cli.loader import LANGUAGES
 from weft.cli.main import cli
 from weft.compiler.stages import all_stages
 from weft.debug.compare import DEFAULT_BOUND as COMPARED_BOUND
+from weft.export.loaders import LOADERS
 
 VERBS = cli.list_commands(click.Context(cli))
 
@@ -56,3 +58,4 @@ def test_shells_complete_verbs_without_importing_them():
 def test_what_the_command_line_repeats_is_current():
     assert all_stages() == STAGES
     assert DEFAULT_BOUND == COMPARED_BOUND
+    assert tuple(LOADERS) == LANGUAGES

@@ -281,9 +281,3 @@ def test_mistakes_in_the_call_are_refused_where_it_is_written():
         of_body(len, (4,))
     with pytest.raises(LoweringError, match="a scalar of a Python body"):
         of_body(running_product, (4, 4), scalars=["one"])
-
-
-def test_other_architectures_are_refused_by_name():
-    func = of_body(running_product, (3, 5), scalars=[2.0])
-    with pytest.raises(CodegenError, match="unsupported architecture for Python bodies: wasm32"):
-        build_object(func, CpuTarget("wasm32-unknown-unknown", "generic"))

@@ -152,9 +152,9 @@ def test_new_shapes_are_compiled_with_the_settings_of_the_compilation(
         model = weft.compile(weft.parse(text), no_cache=True, symbolic_sizes=False)
     seen, build = set(), pydoc.locate(function)
 
-    def observed(*args):
+    def observed(*args, **named):
         seen.add((config.records, config.winograd))
-        return build(*args)
+        return build(*args, **named)
 
     monkeypatch.setattr(function, observed)
     with config(no_cache=True):

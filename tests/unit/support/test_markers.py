@@ -60,9 +60,10 @@ def test_what_is_found_unmarked(source: str, found: int) -> None:
 
 
 def test_every_folder_is_collected(pytestconfig: pytest.Config) -> None:
-    """``tests/onnx`` is a suite of its own, which ``make test-onnx`` runs."""
+    """``make test-onnx`` and ``make test-targets`` run suites of their own."""
     folders = [ROOT / folder for folder in pytestconfig.getini("testpaths")]
-    left = [p for p in FILES if not any(p.is_relative_to(f) for f in (*folders, TESTS / "onnx"))]
+    folders += [TESTS / "onnx", TESTS / "targets"]
+    left = [p for p in FILES if not any(p.is_relative_to(f) for f in folders)]
     assert left == []
 
 

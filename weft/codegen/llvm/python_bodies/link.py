@@ -25,8 +25,6 @@ from weft.target import CpuTarget
 from weft.tir.python_function import ArrayParam, PythonFunction, Scalar
 
 _RAISED = "weft.python.raised"
-# Little-endian, as numba's host; code that takes sizes as 64 bits runs on 32 bits, too.
-_ARCHITECTURES = ("aarch64", "arm", "riscv64", "wasm32", "x86_64")
 # Functions of the C math library that compiled Python may call.
 MATH_SYMBOLS = frozenset(
     name + suffix
@@ -59,12 +57,9 @@ def python_function_ir(function: PythonFunction, target: CpuTarget) -> str:
     """LLVM IR that defines ``void @symbol(arrays..., run-time values...)``; deterministic.
 
     Raises ``CodegenError`` with the line of the Python code if numba cannot compile the body, or if
-    the body may raise an exception, allocates memory, or needs the interpreter.
+    the body may raise an exception, allocates memory, or needs the interpreter. All architectures
+    of targets are little-endian, as numba's host; code with sizes of 64 bits runs on 32 bits, too.
     """
-    if target.arch not in _ARCHITECTURES:
-        raise CodegenError(f"unsupported architecture for Python bodies: {target.arch}",
-                           where=location_of(plain_function(function.body)),
-                           expected=", ".join(_ARCHITECTURES))
     code = compile_body(function, target)
     module = llvm.parse_assembly(assembled(function, code, data_layout(target), target.triple))
     for value in (*module.functions, *module.global_variables):
