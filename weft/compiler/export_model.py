@@ -13,10 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from weft.codegen import backend_of
+from weft.compiler.fallbacks import kernel_names, kernels_exported_as_met
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.code import ModelCode
 from weft.compiler.program.constants import SharedBlock
 from weft.compiler.vm.specialize import with_met_kernels
+from weft.compiler.vm.symbolic import with_symbolic_kernels
 from weft.export import ExportedEntry, NativeProgram, PortableText, export_c, write_artifact
 from weft.export.signing import signer
 from weft.ir.json.format import save_json
@@ -25,10 +27,11 @@ from weft.runtime.artifact_trial import check_in_child, trial_of
 from weft.runtime.devices.sim.description import SimDevice
 from weft.runtime.executable import Executable
 from weft.runtime.launchers import launcher_of
+from weft.runtime.vm.kernels import KernelTable
 from weft.runtime.vm.launcher import VirtualMachine
 from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError, OptionError, TargetError
-from weft.support.fallback import FallbackLog, recording
+from weft.support.fallback import FallbackLog, recording, report
 from weft.target import CpuTarget
 from weft.target.cpus import named_cpus
 
@@ -158,23 +161,17 @@ class _Writer:
         program = code.manifest.vm
         table = module.launcher.kernels if isinstance(module.launcher, VirtualMachine) \
             and program is not None and program.has_dynamic_kernels else None
-        if table is not None and not table.met:
-            raise ArtifactError(
-                "a model with dynamic shapes cannot be exported: artifacts contain no compiler",
-                got=code.manifest.signature(),
-                help='give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)}), '
-                     'or call the model with the shapes that the artifact shall have')
         if not self._is_shared:
             self.native = SharedBlock(code.constants, code.manifest.constants)
             if table is not None:
-                code = with_met_kernels(code, options, table)
+                code = _with_dynamic_kernels(code, options, table, log)
             yield _label(code.manifest.target.cpu), code, options, log
             return
         for level in self._options.levels or ("",):
             chosen = replace(options, target=_at_level(options.target, level)) if level else options
             made = compilation.compiler.code_in(chosen, lambda _: self.native)
             if table is not None:
-                made = with_met_kernels(made, chosen, table)
+                made = _with_dynamic_kernels(made, chosen, table, log)
             own = replace(made.manifest, threads=code.manifest.threads)
             yield _label(level or own.target.cpu), replace(made, manifest=own), chosen, log
 
@@ -236,6 +233,25 @@ def _parts(module: Executable, compilation: Origin
     for one in kept:
         found = origin_of(one)
         yield found, found.code, one
+
+
+def _with_dynamic_kernels(code: ModelCode, options: CompileOptions, table: KernelTable,
+                          log: FallbackLog) -> ModelCode:
+    """``code`` with its dynamic kernels for all sizes, and for the sizes that calls have met.
+
+    Kernels without a symbolic form are reported; ``ArtifactError`` if calls have met no sizes.
+    """
+    made, missing = with_symbolic_kernels(code, options)
+    if missing and not table.met:
+        raise ArtifactError(
+            "a model with dynamic shapes cannot be exported: artifacts contain no compiler",
+            got=code.manifest.signature(),
+            notes=[f"no code for all sizes: {kernel_names(missing)}"],
+            help='give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)}), '
+                 'or call the model with the shapes that the artifact shall have')
+    if missing:
+        report(kernels_exported_as_met(missing), log)
+    return with_met_kernels(made, options, table)
 
 
 def _at_level(target: Any, level: str) -> CpuTarget:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from weft.runtime.manifest import Manifest, TensorSpec
+from weft.runtime.vm.program import VmKernel
 from weft.support.errors import InternalError, MissingToolError, OptionError, WeftError
 from weft.support.fallback import Fallback, reason_of
 
@@ -93,13 +94,27 @@ def kernels_compiled_at_calls(manifest: Manifest, error: WeftError, *, asked: bo
     ``asked``: a setting asks for it.
     """
     kernels = () if manifest.vm is None else manifest.vm.kernels
-    names = ", ".join(dict.fromkeys(k.op for k in kernels if k.source))
+    names = kernel_names([k for k in kernels if k.source])
     return Fallback(
         f"kernels are compiled during calls, for each new set of shapes: {names}",
         reason_of(error), f"0.1 s or more for each kernel and new set of shapes ({_COMPILE_TIME} "
-        "in all); such a model is exported with the shapes that it was called with",
+        "in all); an artifact has those that can be compiled for all shapes at once",
         "give all sizes of the inputs, and bound the sizes that data determines",
         listed_only=asked)
+
+
+def kernels_exported_as_met(kernels: Sequence[VmKernel]) -> Fallback:
+    """Kernels of an artifact that have no form for all sizes."""
+    return Fallback(
+        f"kernels are exported for the shapes that calls have met: {kernel_names(kernels)}",
+        "no strategy of these operators compiles them for all shapes at once",
+        "without a compiler, the artifact refuses other shapes",
+        "call the model with the shapes that the artifact shall have, and export it again")
+
+
+def kernel_names(kernels: Sequence[VmKernel]) -> str:
+    """The operators of kernels, each once."""
+    return ", ".join(dict.fromkeys(kernel.op for kernel in kernels))
 
 
 def program_on_host(device: str, error: WeftError) -> Fallback:

@@ -108,7 +108,9 @@ def _compare(name: str, module: Executable, trial: Trial) -> None:
         return
     feeds = {spec.name: x for spec, x in zip(module.inputs, trial.inputs, strict=True)}
     found = [_plain(result) for result in module.run(None, feeds)]
-    is_same_code = module.manifest.target == trial.target
+    manifest = module.manifest
+    # Code for all sizes may add up in another order than code for the sizes of the trial.
+    is_same_code = manifest.target == trial.target and not (manifest.vm and manifest.vm.symbolic)
     for spec, one, other in zip(module.outputs, found, trial.results, strict=False):
         if not (_equal(one, other) if is_same_code else _close(one, other)):
             raise SystemExit(f"entry point {name!r} gives another {spec.name} "

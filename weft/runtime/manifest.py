@@ -252,6 +252,8 @@ def check_manifest(manifest: Manifest) -> None:
         if not (inside and 0 <= jump.to <= jump.at <= len(manifest.steps)):
             raise ArtifactError("a damaged manifest", where="jumps", got=jump)
     _check_devices(manifest)
+    if manifest.vm is not None:
+        _check_symbolic(manifest.vm)
     for constant in manifest.constants:
         if constant.offset < 0 or constant.offset + constant.nbytes > manifest.constants_bytes:
             raise ArtifactError("a damaged manifest", where="constants", got=constant)
@@ -266,6 +268,15 @@ def check_manifest(manifest: Manifest) -> None:
     if manifest.threads is not None and not 1 <= manifest.threads <= MAX_THREADS:
         raise ArtifactError("a damaged manifest", where="threads", got=manifest.threads,
                             expected=f"1 to {MAX_THREADS}")
+
+
+def _check_symbolic(program: VmProgram) -> None:
+    """Raise ``ArtifactError`` for kernels that are described as anything but one call."""
+    for form in program.symbolic:
+        inner = Manifest.from_json(form.text)
+        if len(inner.steps) != 1 or inner.vm is not None \
+                or len(inner.inputs) != program.kernels[form.number].num_inputs:
+            raise ArtifactError("a damaged manifest", where=f"kernel {form.number}")
 
 
 def _check_devices(manifest: Manifest) -> None:

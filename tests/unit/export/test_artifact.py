@@ -144,6 +144,8 @@ def test_every_form_needs_numpy_alone(tmp_path):
         wanted.append(results if isinstance(results, tuple) else (results,))
         module.export(tmp_path / f"{number}.weft", check=False)
         calls.append((tmp_path / f"{number}.weft", None, inputs))
+    calls.append((tmp_path / "5.weft", None, [np.int32(3), two]))  # sizes that no call has met
+    wanted.append((modules[5](*calls[-1][2]),))
     weft.export_entries({"data": modules[3], "narrow": modules[2]}, tmp_path / "two.weft")
     for entry, number in (("data", 3), ("narrow", 2)):
         calls.append((tmp_path / "two.weft", entry, forms[number][2]))

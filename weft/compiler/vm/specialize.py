@@ -22,6 +22,7 @@ from weft.compiler.program.code import ModelCode
 from weft.compiler.vm.build import has_fixed_sizes, vm_kernel
 from weft.ir import Function, Var, infer_expr, parse_expr, structural_hash, substitute
 from weft.ir.dynamic import needs_values, static_body
+from weft.ir.shape import Shape
 from weft.ir.types import TensorType, TupleType, Type
 from weft.runtime.library import Library
 from weft.runtime.vm.kernels import KernelTable, Shapes
@@ -51,7 +52,7 @@ class Specializer:
     def built(self, kernel: VmKernel, shapes: Shapes, values: Sequence[np.ndarray]
               ) -> tuple[VmKernel, bytes]:
         """The kernel for ``shapes`` and its object code."""
-        function = with_shapes(_parsed(kernel), shapes)
+        function = with_shapes(parsed_kernel(kernel), shapes)
         if needs_values(function):
             body = infer_expr(static_body(function, values))
             function = Function(function.params, body, type_of(body), attrs=function.attrs)
@@ -90,14 +91,15 @@ def with_met_kernels(code: ModelCode, options: CompileOptions, table: KernelTabl
     return replace(code, manifest=manifest, objects=(*added, *code.objects))
 
 
-def _parsed(kernel: VmKernel) -> Function:
+def parsed_kernel(kernel: VmKernel) -> Function:
+    """The function of a kernel with dynamic shapes."""
     function = parse_expr(kernel.source)
     if not isinstance(function, Function):
         raise InternalError("the source of a kernel is not a function", got=kernel.source)
     return function
 
 
-def with_shapes(function: Function, shapes: Shapes) -> Function:
+def with_shapes(function: Function, shapes: Sequence[Shape]) -> Function:
     """The function with parameters of these shapes; tuples take one shape per field."""
     rest = iter(shapes)
     values = {}
@@ -108,7 +110,7 @@ def with_shapes(function: Function, shapes: Shapes) -> Function:
     return Function(tuple(values.values()), body, type_of(body), attrs=function.attrs)
 
 
-def _shaped(type_: Type, shapes: Iterator[tuple[int, ...]]) -> Type:
+def _shaped(type_: Type, shapes: Iterator[Shape]) -> Type:
     # Kernels do not take nested tuples.
     if isinstance(type_, TupleType):
         return TupleType(tuple(_shaped(field, shapes) for field in type_.fields))

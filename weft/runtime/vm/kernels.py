@@ -9,10 +9,19 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from weft.runtime.arena import AlignedBlock, addresses_of
+from weft.runtime.call_sizes import SizeSolver, steps_at
 from weft.runtime.devices.cpu import threads
 from weft.runtime.dtypes import numpy_dtype
 from weft.runtime.library import Library, synchronous
-from weft.runtime.vm.program import SpecialKernel, VmKernel, VmProgram
+from weft.runtime.manifest import Manifest
+from weft.runtime.sizes import evaluate
+from weft.runtime.vm.program import (
+    SpecialKernel,
+    SymbolicKernel,
+    TensorForm,
+    VmKernel,
+    VmProgram,
+)
 from weft.support.errors import ArtifactError, InvalidInputError
 from weft.support.fork_locks import renew_in_child
 
@@ -55,11 +64,15 @@ class Scratch:
 
 
 class LoadedKernel:
-    """Machine code of a kernel with static shapes; keeps its library loaded."""
+    """Machine code of a kernel at fixed shapes; keeps its library loaded.
 
-    __slots__ = ("_call", "_input_shapes", "_library", "_outputs", "_workspace_bytes", "facts")
+    ``scalars`` are the values of the parameters that hold sizes.
+    """
 
-    def __init__(self, facts: VmKernel, library: Library) -> None:
+    __slots__ = ("_call", "_input_shapes", "_library", "_outputs", "_scalars", "_workspace_bytes",
+                 "facts")
+
+    def __init__(self, facts: VmKernel, library: Library, scalars: Sequence[int] = ()) -> None:
         self.facts = facts
         self._library = library
         self._input_shapes = list(facts.input_shapes)
@@ -67,7 +80,9 @@ class LoadedKernel:
         if facts.counted:
             self._outputs.append(((facts.num_counts,), np.dtype(np.int64)))
         self._workspace_bytes = facts.workspace_bytes
-        count = facts.num_inputs + len(self._outputs) + (self._workspace_bytes > 0)
+        self._scalars = scalars
+        count = (facts.num_inputs + len(self._outputs) + len(scalars)
+                 + (self._workspace_bytes > 0))
         # Bytecode reads the results right after the call.
         self._call = synchronous(library, library.kernel(facts.symbol, count))
 
@@ -79,7 +94,7 @@ class LoadedKernel:
         if [a.shape for a in args] != self._input_shapes:
             raise _other_sizes(self.facts, args)
         results = [np.empty(shape, dtype) for shape, dtype in self._outputs]
-        pointers = addresses_of([*args, *results])
+        pointers = [*addresses_of([*args, *results]), *self._scalars]
         if self._workspace_bytes:
             pointers.append(scratch.address(self._workspace_bytes))
         self._call(*pointers)
@@ -103,10 +118,34 @@ def _other_sizes(facts: VmKernel, args: Sequence[np.ndarray]) -> InvalidInputErr
     )
 
 
+class _SizedCode:
+    """Machine code of a kernel for all sizes that its manifest permits."""
+
+    def __init__(self, form: SymbolicKernel, library: Library) -> None:
+        self._manifest = Manifest.from_json(form.text)
+        self._solver = SizeSolver(self._manifest)
+        self._counted = form.counted
+        self._library = library
+
+    def at(self, shapes: Shapes) -> LoadedKernel | None:
+        """The kernel for arguments of these shapes; ``None`` if the code does not fit them."""
+        try:
+            sizes = self._solver.solve(shapes)
+        except InvalidInputError:
+            return None
+        step, = steps_at(self._manifest, sizes)
+        outputs = tuple(TensorForm(spec.dtype, spec.concrete_shape) for spec in sizes.outputs)
+        facts = VmKernel(step.symbol, len(shapes), outputs, sizes.arena_bytes, step.implementation,
+                         step.op, evaluate(step.flops, {}), evaluate(step.bytes_moved, {}),
+                         input_shapes=shapes, counted=self._counted)
+        return LoadedKernel(facts, self._library, sizes.table)
+
+
 class KernelTable:
     """The compiled kernels of a program; specialises those with dynamic shapes on first use.
 
-    Without ``specialize``, kernels with dynamic shapes raise ``ArtifactError``.
+    Kernels with dynamic shapes that an artifact has no code for are compiled; without
+    ``specialize`` they raise ``ArtifactError``.
     """
 
     def __init__(self, program: VmProgram, library: Library, specialize: Specialize | None
@@ -117,6 +156,10 @@ class KernelTable:
         self._special: dict[_Key, tuple[LoadedKernel, threads.Threading | threads.Unthreaded]] = {}
         # Those of an artifact; they stay.
         self._given = {_key_of(one): LoadedKernel(one.kernel, library) for one in program.special}
+        self._symbolic: dict[int, list[_SizedCode]] = {}
+        for form in program.symbolic:
+            self._symbolic.setdefault(form.number, []).append(_SizedCode(form, library))
+        self._sized: dict[_Key, LoadedKernel] = {}
         self._met: dict[_Key, Sequence[np.ndarray]] = {}
         self._lock = threading.Lock()
         renew_in_child(self, "_lock")
@@ -127,7 +170,7 @@ class KernelTable:
         if found is None:
             values = [args[a] for a in self._sources[number].value_args]
             key = (number, tuple(a.shape for a in args), tuple(v.tobytes() for v in values))
-            found = self._given.get(key)
+            found = self._given.get(key) or self._sized.get(key) or self._at_sizes(key)
             if found is None:
                 special = self._special.get(key) or self._compile(key, values)
                 found = special[0]
@@ -144,6 +187,19 @@ class KernelTable:
         """Set the number of threads of the specialised kernels."""
         for _, threading_ in list(self._special.values()):
             threading_.apply(count)
+
+    def _at_sizes(self, key: _Key) -> LoadedKernel | None:
+        """The first symbolic code that fits the shapes of the arguments."""
+        number, shapes, _ = key
+        for code in self._symbolic.get(number, ()):
+            found = code.at(shapes)
+            if found is not None:
+                with self._lock:
+                    if len(self._sized) >= MAX_SPECIAL:
+                        del self._sized[next(iter(self._sized))]
+                    self._sized[key] = found
+                return found
+        return None
 
     def _compile(self, key: _Key, values: Sequence[np.ndarray]
                  ) -> tuple[LoadedKernel, threads.Threading | threads.Unthreaded]:

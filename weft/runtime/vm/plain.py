@@ -11,6 +11,7 @@ from weft.runtime.dtypes import numpy_dtype
 from weft.runtime.vm.bytecode import INSTRUCTIONS, Instruction, Role, roles_of
 from weft.runtime.vm.program import (
     SpecialKernel,
+    SymbolicKernel,
     TensorForm,
     VmFunction,
     VmKernel,
@@ -31,7 +32,10 @@ def to_plain(program: VmProgram) -> dict[str, Any]:
             for f in program.functions
         ],
     }
-    return {**plain, "special": [*map(asdict, program.special)]} if program.special else plain
+    for name in ("special", "symbolic"):
+        if kernels := getattr(program, name):
+            plain[name] = [*map(asdict, kernels)]
+    return plain
 
 
 def _instruction(instruction: Instruction) -> list[Any]:
@@ -47,6 +51,8 @@ def from_plain(plain: Mapping[str, Any], num_constants: int) -> VmProgram:
         entry=_whole(plain["entry"]),
         returns_value=bool(plain["returns_value"]),
         special=tuple(_read_special(s) for s in plain.get("special", ())),
+        symbolic=tuple(SymbolicKernel(_whole(s["number"]), _text(s["text"]), _counted(s))
+                       for s in plain.get("symbolic", ())),
     )
     check_program(program, num_constants)
     return program
@@ -82,14 +88,17 @@ def _read_kernel(plain: Mapping[str, Any]) -> VmKernel:
         numpy_dtype(form.dtype)
     # Absent in the first artifacts of this format.
     input_shapes = tuple(tuple(map(_whole, s)) for s in plain.get("input_shapes", ()))
-    counted = tuple((_whole(o), _whole(a), _whole(n)) for o, a, n in plain.get("counted", ()))
     kernel = VmKernel(
         _text(plain["symbol"]), _whole(plain["num_inputs"]), outputs,
         _whole(plain["workspace_bytes"]), _text(plain["implementation"]), _text(plain["op"]),
         _whole(plain["flops"]), _whole(plain["bytes_moved"]), _text(plain["source"]),
-        input_shapes, counted, tuple(map(_whole, plain.get("value_args", ()))))
+        input_shapes, _counted(plain), tuple(map(_whole, plain.get("value_args", ()))))
     _check_kernel(kernel)
     return kernel
+
+
+def _counted(plain: Mapping[str, Any]) -> tuple[tuple[int, int, int], ...]:
+    return tuple((_whole(o), _whole(a), _whole(n)) for o, a, n in plain.get("counted", ()))
 
 
 def _text(value: object) -> str:
@@ -128,6 +137,10 @@ def check_program(program: VmProgram, num_constants: int) -> None:
         if special.number >= len(program.kernels) or special.kernel.is_dynamic \
                 or not program.kernels[special.number].is_dynamic:
             raise ArtifactError("corrupt program", got=f"a kernel for number {special.number}")
+    for symbolic in program.symbolic:
+        if symbolic.number >= len(program.kernels) \
+                or not program.kernels[symbolic.number].is_dynamic:
+            raise ArtifactError("corrupt program", got=f"a kernel for number {symbolic.number}")
     for function in program.functions:
         own = {**limits, Role.READS: function.num_registers, Role.WRITES: function.num_registers,
                Role.TARGET: len(function.code)}

@@ -67,6 +67,20 @@ class SpecialKernel:
 
 
 @dataclass(frozen=True, slots=True)
+class SymbolicKernel:
+    """Compiled code of kernel ``number``, which has dynamic shapes, for all that ``text`` permits.
+
+    ``text`` is the JSON form of a ``Manifest``. Its one step names the symbol and the work of the
+    kernel, its inputs are the arguments, its arena is the workspace, and its ``sizes`` are the
+    scalar parameters, which follow the results. ``counted`` is that of ``VmKernel``.
+    """
+
+    number: int
+    text: str
+    counted: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class VmFunction:
     """A function; its first registers hold the captured values, then the arguments."""
 
@@ -87,7 +101,8 @@ class VmProgram:
     """A program. ``entry`` takes the inputs of the module and returns a flat tuple of tensors.
 
     With ``returns_value`` it returns a single value of any type without functions and references.
-    ``special`` are the kernels with dynamic shapes that are compiled for some sizes.
+    ``special`` are the kernels with dynamic shapes that are compiled for some sizes, ``symbolic``
+    those that are compiled for all.
     """
 
     functions: tuple[VmFunction, ...]
@@ -95,6 +110,7 @@ class VmProgram:
     entry: int
     returns_value: bool = False
     special: tuple[SpecialKernel, ...] = ()
+    symbolic: tuple[SymbolicKernel, ...] = ()
 
     @property
     def has_dynamic_kernels(self) -> bool:

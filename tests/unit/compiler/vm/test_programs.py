@@ -12,7 +12,6 @@ import weft
 from tests.unit.compiler.vm.helpers import on_the_machine
 from weft import op
 from weft.ir.expr import Function, If, Let, RefCreate, RefRead, Var, const, var
-from weft.runtime import artifact
 from weft.runtime.vm.value import Data
 from weft.support.errors import ArtifactError, InvalidInputError, UnsupportedModelError
 from weft.transform import evaluate
@@ -218,29 +217,6 @@ def test_a_size_that_grows():
 def test_programs_for_one_size_each_are_not_exported(tmp_path):
     with pytest.raises(ArtifactError, match="artifacts contain no compiler"):
         weft.compile(weft.parse(DYNAMIC), symbolic_sizes=False).export(tmp_path / "m.weft")
-
-
-def test_kernels_of_unknown_sizes_are_exported_with_the_sizes_they_met(tmp_path):
-    mod = weft.parse("""
-        def @grow(%n: int32, %x: Tensor[(?,), float32]) -> Tensor[(?,), float32] {
-          if (less(%n, 1)) { %x } else {
-            @grow(subtract(%n, 1), concatenate((%x, exp(%x)), axis=0))
-          }
-        }
-        def @main(%n: int32, %x: Tensor[(2,), float32]) { @grow(%n, %x) }""")
-    with pytest.warns(weft.FallbackWarning, match="compiled during calls"):
-        model = weft.compile(mod)
-    with pytest.raises(ArtifactError, match="artifacts contain no compiler"):
-        model.export(tmp_path / "m.weft")
-    x = np.float32([0, -1])
-    right = model(np.int32(2), x)
-    model.export(tmp_path / "m.weft")
-    loaded = artifact.load(tmp_path / "m.weft")  # without a compiler
-    np.testing.assert_array_equal(loaded(np.int32(2), x), right)
-    with pytest.raises(ArtifactError, match="not compiled for these shapes"):
-        loaded(np.int32(3), x)
-    np.testing.assert_array_equal(weft.load(tmp_path / "m.weft")(np.int32(3), x),
-                                  model(np.int32(3), x))
 
 
 def test_an_artifact_runs_the_same(tmp_path):
