@@ -22,6 +22,7 @@ from tests.docs.page_programs import run_page
 from weft.cli.main import main
 from weft.compiler.stages import all_stages
 from weft.support.config import knobs
+from weft.support.safetensors_file import write_tensors
 
 README = ROOT / "README.md"
 PAGES = (README, *(ROOT / "docs" / f"{name}.md" for name in ("usage", "command_line", "install")))
@@ -286,3 +287,23 @@ def test_the_rounding_of_winograd_is_stated_alike():
                   for m in re.finditer("winograd|minimal filtering", text, re.IGNORECASE)]
         figures = {figure for part in around for figure in re.findall(r"\b1e-[345]\b", part)}
         assert figures == {"1e-4"}, page
+
+
+def test_weights_by_name(tmp_path: Path) -> None:
+    weight = np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "fc.weight"], ["y"], transB=1)], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 8))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 4))],
+        [onnx.numpy_helper.from_array(weight, "fc.weight")])
+    mod = weft.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)],
+                                         ir_version=8))
+    (tmp_path / "adapter").mkdir()
+    write_tensors(tmp_path / "adapter" / "adapter_model.safetensors",
+                  {"fc.lora_A.weight": np.ones((1, 8), np.float32),
+                   "fc.lora_B.weight": np.ones((4, 1), np.float32)})
+    one = np.ones((1, 8), np.float32)
+    run("mod.set_weights(before)", mod=mod)
+    np.testing.assert_allclose(mod(one), one @ weight.T, rtol=1e-5)
+    mod.set_weights("weights.safetensors")
+    np.testing.assert_allclose(mod(one), 2 * one @ weight.T, rtol=1e-5)

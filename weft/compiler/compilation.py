@@ -9,17 +9,17 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 
-from weft.compiler.fallbacks import program_for_shapes
+from weft.compiler.fallbacks import program_for_shapes, program_of_weights
 from weft.runtime.executable import Executable
 from weft.runtime.programs_by_size import KeptPrograms, Shapes
 from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError, InternalError, OptionError
-from weft.support.fallback import Fallback
+from weft.support.fallback import Fallback, report
 
 if TYPE_CHECKING:
     from weft.compiler.options import CompileOptions
@@ -59,6 +59,10 @@ class Compiler(Protocol):
 
     def code_in(self, options: CompileOptions, memory: Memory) -> ModelCode:
         """The code for these options, whose constants go to ``memory``."""
+        ...
+
+    def reweighted(self, values: Mapping[str, np.ndarray]) -> Executable:
+        """The model with other values of weights, by name."""
         ...
 
 
@@ -172,6 +176,27 @@ class Compilation:
             return self.compiler.part(ProgramSource(part), options,
                                       build_part(part, options, memory))
 
+    def weights(self) -> dict[str, np.ndarray]:
+        """The weights of the model by name, in the form in which it has them."""
+        from weft.frontend.weights import import_with_names, weights_of
+
+        source = self.compiler.source
+        if source is None:
+            raise OptionError("an unpickled model does not know its weights by name",
+                              help="set them in the process that compiled the model")
+        source.check_unchanged()
+        with self.options.settings(), source.held():
+            return weights_of(import_with_names(partial(source.import_module, self.options)))
+
+    def reweighted(self, whole: Executable, values: Mapping[str, np.ndarray]) -> Executable:
+        """The model with other values of weights; says so if it is another program."""
+        made = self.compiler.reweighted(values)
+        other = made.recompiler
+        if whole.launcher is not None and isinstance(other, Compilation) \
+                and (made.launcher is None or self.code.objects != other.code.objects):
+            report(program_of_weights(sorted(values)), whole.fallbacks)
+        return made
+
     def as_text(self, stage: str) -> str:
         """See ``Executable.as_text``."""
         if stage == "placement":
@@ -237,6 +262,9 @@ class _NoModel:
         raise ArtifactError("an unpickled model cannot be compiled again",
                             help="export it in the process that compiled it, or without levels and "
                                  "other entry points")
+
+    def reweighted(self, values: Mapping[str, np.ndarray]) -> NoReturn:  # noqa: ARG002
+        raise InternalError("an unpickled model has no weights by name")
 
 
 def unpickled(payload: bytes, options: CompileOptions) -> Executable:

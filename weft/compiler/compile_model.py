@@ -6,9 +6,11 @@ the code up or keeps it, ``program.build`` makes it, and ``open_program`` loads 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+
+import numpy as np
 
 from weft.compiler.cache import ProgramCode, Remember, cached
 from weft.compiler.compilation import Compilation
@@ -110,6 +112,18 @@ class ModelCompiler:
         if not isinstance(made, ModelCode):
             raise ArtifactError("the model has no program for all sizes", got=made.reason)
         return made
+
+    def reweighted(self, values: Mapping[str, np.ndarray]) -> Executable:
+        """The executable of the model with other values of weights; the cache has its kernels."""
+        from weft.frontend.weights import Reweighted
+
+        self.source.check_unchanged()
+        options = replace(self.options, tier="full")
+        source = Reweighted(self.source, values)
+        made = replace(self._with(options), source=source)
+        with self.checked.settings(), options.settings(), self.source.held(), \
+                recording(FallbackLog(is_trial=True)):
+            return made.executable()
 
     def part(self, source: Source, options: CompileOptions, code: ModelCode | None) -> Executable:
         """The executable of a part of the model, compiled if there is no ``code``."""

@@ -21,6 +21,7 @@ from weft.compiler.vm.specialize import with_met_kernels
 from weft.compiler.vm.symbolic import with_symbolic_kernels
 from weft.export import ExportedEntry, NativeProgram, PortableText, export_c, write_artifact
 from weft.export.signing import signer
+from weft.frontend.weights import import_with_names
 from weft.ir.json.format import save_json
 from weft.runtime.artifact_contents import CONSTANTS, PORTABLE_CONSTANTS
 from weft.runtime.artifact_trial import check_in_child, trial_of
@@ -196,7 +197,8 @@ class _Writer:
         if source is None or options.extensions or options.codegens:
             return None
         with options.settings(), source.held():
-            text = save_json(source.import_module(options), self._keep, spans=False)
+            module = import_with_names(partial(source.import_module, options))
+            text = save_json(module, self._keep, spans=False)
         initial = {name: {"dtype": spec.dtype, "shape": list(spec.concrete_shape),
                           **self._place(given.states[name])}
                    for spec in given.module.manifest.states

@@ -41,6 +41,16 @@ def program_per_shapes(manifest: Manifest, error: WeftError, *, asked: bool = Fa
         _sizes_to_give(dynamic), listed_only=asked)
 
 
+def program_of_weights(names: Sequence[str]) -> Fallback:
+    """Another program for the weights that were set."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return Fallback(
+        f"another program is compiled for the weights {', '.join(names[:3])}{more}",
+        "values decide parts of a program: zeros and ones are folded, equal weights are kept once",
+        "kernels that the program before did not have are compiled, once",
+        "compile the model with weights that differ from each other and from zeros and ones")
+
+
 def _unknown(spec: TensorSpec) -> list[tuple[int, str]]:
     return [(axis, size) for axis, size in enumerate(spec.shape) if isinstance(size, str)]
 

@@ -31,6 +31,7 @@ from weft.ir import (
 )
 from weft.ir.module import input_names, output_names
 from weft.ir.python.from_python import PythonFunction
+from weft.ir.span import Span
 from weft.ir.structural import program_hash
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, OptionError
@@ -221,8 +222,9 @@ def _with_constants(mod: IRModule, values: Mapping[str, np.ndarray]) -> IRModule
     if not values:
         return mod
     main = mod["main"]
-    given: dict[Expr, Expr] = {p: Constant(values[p.name], span=p.span) for p in main.params
-                               if p.name in values}
+    given: dict[Expr, Expr] = {
+        p: Constant(values[p.name], span=Span("<graph>", node=p.name))
+        for p in main.params if p.name in values}
     whole = fresh_copy(infer_expr(Tuple((main.body, *mod.named.values())), trust=True), given)
     assert isinstance(whole, Tuple)
     params = tuple(p for p in main.params if p not in given)

@@ -41,6 +41,14 @@ class Span:
                 text += f":{self.column}"
         return f"{text} (node {self.node})" if self.node else text
 
+    @property
+    def tensor(self) -> str | None:
+        """The name of a stored tensor of an imported model; ``None`` for lines and for nodes, whose
+        labels end with the operator in parentheses.
+        """
+        node = self.node
+        return None if self.line is not None or not node or node.endswith(")") else node
+
     def excerpt(self) -> tuple[str, ...]:
         """The first line, with carets below the location; empty without its text."""
         if self.line is None:

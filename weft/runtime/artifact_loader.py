@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -123,14 +124,23 @@ class Loader:
             check_loader(manifest.target)
         if entry.signature:
             signature = file.manifest_at(entry.signature)
-            return Executable(signature, None, _ProgramsOfFile(self, entry, programs),
-                              start="from the programs of an artifact",
-                              reason="the artifact has a program for each set of input shapes")
+            by_shapes = Executable(signature, None, _ProgramsOfFile(self, entry, programs),
+                                   start="from the programs of an artifact", reason="the artifact "
+                                   "has a program for each set of input shapes")
+            by_shapes.rebuild = self._rebuild(entry)
+            return by_shapes
         try:
             folder = best_fit(programs)
         except ArtifactError as reason:
             return self._rebuilt(entry, reason)
-        return self.native(folder, programs[folder])
+        made = self.native(folder, programs[folder])
+        made.rebuild = self._rebuild(entry)
+        return made
+
+    def _rebuild(self, entry: EntryPoint) -> Callable[[], Executable] | None:
+        """What compiles the portable form, where there is one and a compiler may be installed."""
+        form = entry.portable
+        return None if form is None or self._rebuilder is None else partial(self.compiled, form)
 
     def native(self, folder: str, manifest: Manifest) -> Executable:
         """A native program that fits this machine."""

@@ -29,6 +29,7 @@ from weft.runtime.programs_by_size import KeptPrograms, LaunchesBySize, Shapes, 
 from weft.runtime.run_control import RunControl
 from weft.runtime.signature import NamedCall, Signature, concrete_shapes
 from weft.runtime.state import State
+from weft.runtime.weights import WithWeights
 from weft.support.deprecation import renamed_arguments, renamed_method
 from weft.support.errors import ArtifactError, InvalidInputError
 from weft.support.fallback import Fallback, FallbackLog, module_log, recording, report
@@ -85,7 +86,7 @@ class Recompiler(Protocol):
         ...
 
 
-class Executable:
+class Executable(WithWeights):
     """A compiled model: call it, profile it, export it, look at any stage of its compilation.
 
     It consists of code, a launcher that runs it, the launches for the sizes met so far, and a

@@ -6,8 +6,11 @@ Inference sees variables instead of the arguments, so its cost does not grow wit
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
+from collections.abc import Iterator
+from contextvars import ContextVar
 
 import numpy as np
 
@@ -20,6 +23,17 @@ from weft.transform.passes.fold_constant import bytes_of
 # Enough for shapes, axes and scalars, which converters read. A later pass folds weights.
 FOLD_LIMIT_ELEMENTS = 4096
 MAX_RESULT_BYTES = 2**36
+_keeps_weights: ContextVar[bool] = ContextVar("keeps_weights", default=False)
+
+
+@contextlib.contextmanager
+def keeping_weights() -> Iterator[None]:
+    """Fold no small weights in a block, so that they keep their names."""
+    token = _keeps_weights.set(True)
+    try:
+        yield
+    finally:
+        _keeps_weights.reset(token)
 
 
 def tensor_type(expr: Expr) -> TensorType:
@@ -95,6 +109,8 @@ def _is_small(call: Call) -> bool:
         return False
     if call.op.name == "qnn.dequantize" and _elements(call.checked_type) > 1:
         return False  # matmuls and convolutions read quantized weights
+    if _keeps_weights.get() and any(map(_is_weight, call.args)):
+        return False
     types = [a.checked_type for a in call.args] + [call.checked_type]
     return all(_elements(t) <= FOLD_LIMIT_ELEMENTS for t in types)
 
@@ -103,6 +119,13 @@ def _is_constant(argument: Expr) -> bool:
     if isinstance(argument, Tuple):
         return all(isinstance(f, Constant) for f in argument.fields)
     return isinstance(argument, Constant)
+
+
+def _is_weight(argument: Expr) -> bool:
+    """Whether an argument is a stored tensor of real numbers, not one."""
+    return isinstance(argument, Constant) and argument.span is not None \
+        and argument.span.tensor is not None and argument.data.size > 1 \
+        and argument.data.dtype.kind not in "biu"
 
 
 def _elements(type_: object) -> int:

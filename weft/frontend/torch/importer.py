@@ -111,7 +111,7 @@ class GraphImporter:
                 if node.name not in self.values:
                     self.values[node.name] = self._placeholder(node)
             elif node.op == "get_attr" and body_of(node) is None:
-                self.values[node.name] = _weight(attribute_tensor(node), node)
+                self.values[node.name] = _weight(attribute_tensor(node), node.name)
             elif node.op == "call_function" and node in needed:
                 self.values[node.name] = self._call(node)
 
@@ -119,7 +119,7 @@ class GraphImporter:
         weight = self.program.weights.get(node.name)
         if weight is None:
             return self.program.numbers.get(node.name)
-        return _weight(weight, node)
+        return _weight(weight, self.program.names.get(node.name, node.name))
 
     def _call(self, node: torch.fx.Node) -> Any:
         if node.target is operator.getitem:
@@ -279,10 +279,10 @@ def _free_name(name: str, program: TorchProgram) -> str:
     return name
 
 
-def _weight(tensor: torch.Tensor | None, node: torch.fx.Node) -> Constant | Complex:
+def _weight(tensor: torch.Tensor | None, name: str) -> Constant | Complex:
     if tensor is None:
-        raise InternalError(f"{node.name} has no tensor")
-    span = Span("<torch>", node=node.name)
+        raise InternalError(f"{name} has no tensor")
+    span = Span("<torch>", node=name)
     if is_complex(tensor):
         return constant_of(tensor, span)
     return Constant(array_of(tensor), span=span)

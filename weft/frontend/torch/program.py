@@ -144,7 +144,8 @@ class TorchProgram:
     not tensors are omitted. A buffer that the model updates (a running average) is an input after
     the others, and its new value is an output of the same name after the others. Dynamic sizes are
     named symbols. A graph with dynamic sizes has the ``trace`` that it comes from. It holds where
-    torch's symbols are in ``ranges`` and ``guards`` are true.
+    torch's symbols are in ``ranges`` and ``guards`` are true. ``names`` are those that the module
+    gives to weights.
     """
 
     graph: torch.fx.Graph
@@ -156,6 +157,7 @@ class TorchProgram:
     ranges: Mapping[str, range] = field(default_factory=dict)
     trace: Trace | None = None
     guards: tuple[sympy.Basic, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def tensor_names(self) -> set[str]:
         """The names of nodes, and the paths of modules, which name their results."""
@@ -263,7 +265,7 @@ def _program_of(exported: torch.export.ExportedProgram, shapes: Shapes) -> Torch
     nodes = {node.name: node for node in exported.graph.nodes}
     tensors = {**exported.state_dict, **exported.constants}
     written = _written_buffers(signature)
-    weights, numbers, inputs, buffers = {}, {}, [], []
+    weights, targets, numbers, inputs, buffers = {}, {}, {}, [], []
     for spec in signature.input_specs:
         if isinstance(spec.arg, TensorArgument):
             if spec.kind is InputKind.USER_INPUT:
@@ -272,6 +274,7 @@ def _program_of(exported: torch.export.ExportedProgram, shapes: Shapes) -> Torch
                 buffers.append(spec)
             else:
                 weights[spec.arg.name] = tensors[spec.target].detach()
+                targets[spec.arg.name] = str(spec.target)
         elif spec.kind is InputKind.TOKEN:
             numbers[spec.arg.name] = None
         elif isinstance(spec.arg, ConstantArgument):
@@ -288,7 +291,7 @@ def _program_of(exported: torch.export.ExportedProgram, shapes: Shapes) -> Torch
         outgoing.append(Port(spec.arg.name, _port(outputs[-1], names).type))
     return TorchProgram(exported.graph, weights, numbers,
                         tuple(_port(node, names) for node in inputs), tuple(outgoing),
-                        tuple(node.name for node in outputs))
+                        tuple(node.name for node in outputs), names=targets)
 
 
 def _written_buffers(signature: Any) -> dict[str, str]:

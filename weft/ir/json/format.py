@@ -153,6 +153,8 @@ class _Writer:
         record: Record = {"kind": type(node).__name__, **_SAVE[type(node)](self, node)}
         if node.span is not None and self._spans:
             record["span"] = node.span.fields()
+        elif isinstance(node, expr.Constant) and node.span is not None and node.span.tensor:
+            record["span"] = Span("", node=node.span.tensor).fields()
         self._numbers[id(node)] = len(self.nodes)
         self.nodes.append(record)
         return self._numbers[id(node)]

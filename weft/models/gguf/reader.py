@@ -18,9 +18,9 @@ import ml_dtypes
 import numpy as np
 
 from weft.models.architecture import BlockWeight
-from weft.models.safetensors_file import map_file
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, UnsupportedModelError
+from weft.support.safetensors_file import map_file
 from weft.topi.nn.block_formats import FORMATS
 
 VERSIONS = (2, 3)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from weft.models.architecture import Architecture, Weights
-from weft.models.safetensors_file import map_tensors
 from weft.models.transformers.configuration import Configuration
 from weft.models.transformers.families import FAMILIES
 from weft.models.transformers.source import Source
 from weft.models.transformers.translate import translate
 from weft.support.errors import InvalidModelError, UnsupportedModelError
+from weft.support.safetensors_file import map_tensors
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 LARGEST_JSON = 256 << 20

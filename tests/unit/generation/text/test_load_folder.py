@@ -15,7 +15,6 @@ import weft
 from tests.unit.generation.text.model_files import write_folder, write_json
 from tests.unit.models import numpy_decoder
 from weft.generation.text import LanguageModel
-from weft.models.safetensors_file import map_tensors
 from weft.models.transformers.folder import architecture_of_folder
 from weft.support.errors import (
     InvalidInputError,
@@ -24,6 +23,7 @@ from weft.support.errors import (
     UnsupportedModelError,
     WeftError,
 )
+from weft.support.safetensors_file import map_tensors
 
 
 @functools.cache

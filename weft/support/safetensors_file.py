@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import mmap
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,37 @@ def map_tensors(path: Path) -> dict[str, Callable[[], np.ndarray]]:
         raise _damaged(path, "an object in JSON", type(header).__name__)
     header.pop("__metadata__", None)
     return {name: _tensor(path, data, start, name, entry) for name, entry in header.items()}
+
+
+def write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Write a file whose tensors are in the order of their names; it is there whole or not at all.
+
+    Raises ``InvalidModelError`` for a dtype that the format lacks, and for a path that cannot be
+    written.
+    """
+    codes = {dtype: code for code, dtype in _DTYPES.items()}
+    header, at = {}, 0
+    ordered = sorted(tensors.items())
+    for name, array in ordered:
+        if array.dtype not in codes:
+            raise InvalidModelError("a dtype that safetensors files lack", where=name,
+                                    expected=", ".join(_DTYPES), got=array.dtype)
+        header[name] = {"dtype": codes[array.dtype], "shape": list(array.shape),
+                        "data_offsets": [at, at + array.nbytes]}
+        at += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    partial_path = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with partial_path.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for _, array in ordered:
+                file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        partial_path.replace(path)
+    except OSError as error:
+        raise InvalidModelError("a file cannot be written", where=path, got=error) from None
+    finally:
+        partial_path.unlink(missing_ok=True)
 
 
 def _tensor(path: Path, data: mmap.mmap, start: int, name: str, entry: Any
