@@ -16,7 +16,6 @@ from weft.runtime.ndarray import from_dlpack
 from weft.runtime.programs_by_size import KeptPrograms
 from weft.support.errors import ArtifactError, InvalidInputError
 from weft.support.fork_locks import renew_in_child
-from weft.support.safetensors_file import map_tensors, write_tensors
 from weft.support.suggestion import did_you_mean
 
 if TYPE_CHECKING:
@@ -74,6 +73,8 @@ class WithWeights:
 
     def save_weights(self, path: str | os.PathLike[str]) -> None:
         """Write the weights as a safetensors file, which ``set_weights`` reads."""
+        from weft.support.safetensors_file import write_tensors  # ml_dtypes: not for every module
+
         write_tensors(Path(path), self.weights())
 
     def apply_lora(self, adapter: Tensors, scale: float = 1.0) -> None:
@@ -131,6 +132,8 @@ def tensors_of(source: Tensors) -> Mapping[str, Any]:
     if not isinstance(source, (str, os.PathLike)):
         raise InvalidInputError("not weights", got=type(source).__name__,
                                 expected="arrays by name, or the path of a safetensors file")
+    from weft.support.safetensors_file import map_tensors
+
     return {name: read() for name, read in map_tensors(Path(source)).items()}
 
 
