@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -92,6 +93,16 @@ def test_the_way_from_a_model_to_an_artifact(tmp_path, capsys):
     assert "name='gpu_0/data_0', dtype='float32', shape=(1, 3, 4, 4)" in shown
     assert "GFLOP/s" in shown
     assert "nn.conv2d" in shown
+
+
+def test_streams_and_futures(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None, raising=False)
+    mod = weft.compile("resnet50.onnx")
+    names = run("mod.submit", mod=mod, x=IMAGE)
+    for y in (names["y"], *names["ys"], *[one.result() for one in names["futures"][:-1]]):
+        np.testing.assert_array_equal(y, mod(IMAGE))
+    assert (names["one"].count, names["one"].threads, names["two"].count) == (1, 2, 2)
 
 
 @pytest.mark.torch

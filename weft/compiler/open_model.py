@@ -9,9 +9,10 @@ from weft.codegen import backend_of
 from weft.compiler.build.callbacks import errors_raised
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.code import ModelCode, PerShape
-from weft.runtime.executable import Executable, Recompiler, open_executable
+from weft.runtime.executable import Executable, open_executable
 from weft.runtime.launchers import Code, Launcher, open_launcher
 from weft.runtime.library import Library
+from weft.runtime.recompiler import Recompiler
 from weft.support import trace
 from weft.support.errors import OptionError
 from weft.support.stage_times import stage

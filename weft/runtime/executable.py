@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from weft.runtime.memory_use import MemoryUse
 from weft.runtime.ndarray import to_numpy, with_sizes
 from weft.runtime.profile import Profile
 from weft.runtime.programs_by_size import KeptPrograms, LaunchesBySize, Shapes, shape_of
+from weft.runtime.recompiler import Recompiler
 from weft.runtime.run_control import RunControl
 from weft.runtime.signature import NamedCall, Signature, concrete_shapes
 from weft.runtime.state import State
@@ -36,54 +37,10 @@ from weft.support.fallback import Fallback, FallbackLog, module_log, recording, 
 from weft.support.fork_locks import renew_in_child
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from weft.runtime.improvement import Improvement
-
-
-class Recompiler(Protocol):
-    """Compiles the model of an executable again: for other shapes, or to show how it was compiled.
-
-    ``whole`` is the executable. An executable from an artifact has none.
-    """
-
-    @property
-    def options(self) -> Any:
-        """The ``CompileOptions`` of the model."""
-
-    def specialize(self, whole: Executable, shapes: Shapes) -> Executable:
-        """The program for these input shapes."""
-        ...
-
-    def beyond(self, whole: Executable, shapes: Shapes) -> Fallback | None:
-        """The change of plan to compile for shapes that the program for all sizes refuses.
-
-        ``None`` if it shall refuse them: the user has declared the ranges of its sizes.
-        """
-        ...
-
-    def part(self, whole: Executable, outputs: Sequence[str] | None, inputs: Iterable[str]
-             ) -> Executable:
-        """The program that computes these tensors (``None``: the outputs) from those."""
-        ...
-
-    def as_text(self, stage: str) -> str:
-        """See ``Executable.as_text``."""
-        ...
-
-    def as_dot(self, stage: str) -> str:
-        """See ``Executable.as_dot``."""
-        ...
-
-    def as_svg(self, stage: str) -> str | None:
-        """See ``Executable.as_svg``."""
-        ...
-
-    def export(self, whole: Executable, path: str | os.PathLike[str], format: str,
-               **options: Any) -> None:
-        """See ``Executable.export``."""
-
-    def pickled(self) -> tuple[Any, ...]:
-        """See ``object.__reduce__``."""
-        ...
+    from weft.runtime.streams import CpuSets, Streams
 
 
 class Executable(WithWeights):
@@ -123,6 +80,7 @@ class Executable(WithWeights):
         self._improvement: Improvement | None = None
         self._change = threading.Lock()  # of the launcher
         renew_in_child(self, "_change")
+        self._streams: Streams | None = None  # of ``submit``
         self._fixed: Launch | None = None
         self._bind_fixed()
 
@@ -305,6 +263,29 @@ class Executable(WithWeights):
             kwargs["out"], out = out, None
         values = self._signature.bind(args, kwargs)
         return self.launch_for(values).bind(values, out)
+
+    def streams(self, count: int | None = None, *, threads: int | None = None,
+                cpus: CpuSets | None = None, max_queue: int | None = None) -> Streams:
+        """Streams that run calls at the same time, over one copy of the weights (``Streams``).
+
+        ``count`` is the number of streams, ``threads`` that of each; by default they share the
+        threads of the module. ``cpus`` are the numbers of the CPUs that all may use, or a set for
+        each. At most ``max_queue`` calls wait (by default two for each stream). Raises
+        ``OptionError`` for values that do not fit, and for several streams of a module with state.
+        """
+        from weft.runtime.streams import Streams  # most modules are called
+
+        return Streams(self, count, threads=threads, cpus=cpus, max_queue=max_queue)
+
+    def submit(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call the module in another thread: the arguments of a call, and a future of its result.
+
+        Submitted calls run one by one, in order; ``streams`` runs several at the same time.
+        """
+        with self._change:
+            if self._streams is None:
+                self._streams = self.streams(1)
+        return self._streams.submit(*args, **kwargs)
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any],
             control: RunControl | None = None) -> list[np.ndarray]:

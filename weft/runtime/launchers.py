@@ -14,8 +14,9 @@ import importlib
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
@@ -32,7 +33,7 @@ from weft.runtime.buffers import (
 from weft.runtime.call_sizes import CallSizes
 from weft.runtime.devices.cpu import threads
 from weft.runtime.devices.cpu.host import host_features, machine, system
-from weft.runtime.library import HostLibrary, Library
+from weft.runtime.library import HostLibrary, Library, NativeLibrary
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec, TensorSpec
 from weft.runtime.ndarray import to_numpy
 from weft.runtime.outputs import Blocks, CountedOutputs, no_blocks, output_maker
@@ -79,7 +80,7 @@ class Code:
     memory is copied. ``around`` makes a context for each call, which raises the errors of Python
     functions that the code calls. ``specialize`` compiles kernels of the virtual machine for sizes
     met for the first time; without it they are refused. ``start`` is how the program started, for
-    ``Executable.explain``.
+    ``Executable.explain``. The threads of an ``owner`` work for it alone.
     """
 
     manifest: Manifest
@@ -88,6 +89,7 @@ class Code:
     around: Around | None = None
     specialize: Specialize | None = None
     start: str = "from compiled code, as an artifact holds it"
+    owner: Hashable = None
 
 
 class Launch(ABC):
@@ -114,6 +116,10 @@ class Launch(ABC):
 
         ``times`` gets the time of each kernel call; ``control`` limits the run.
         """
+
+    def on(self, launcher: Launcher) -> Launch:
+        """The program at these sizes, run by another launcher of the same program."""
+        return launcher.at(self.sizes)
 
     @property
     def makers(self) -> list[Callable[[], Any]]:
@@ -250,6 +256,7 @@ class Launcher(ABC):
 
     def __init__(self, code: Code, library: Library) -> None:
         manifest = code.manifest
+        self.source = code
         self.manifest = manifest
         self.library = library
         self.constants = aligned_bytes(code.constants)
@@ -257,7 +264,7 @@ class Launcher(ABC):
             raise InternalError("the block of constants is too short", got=self.constants.nbytes,
                                 expected=f"{manifest.constants_bytes} bytes")
         self.fallbacks = module_log(manifest.fallbacks)
-        self.threading = threads.threading_of(library)
+        self.threading = threads.threading_of(library, code.owner)
         self.returns_tuple = manifest.output_is_tuple or len(manifest.outputs) != 1
         # Read once: reading these settings takes longer than a small call.
         self.watched = enabled(Level.KERNELS) or trace.recorder() is not None
@@ -294,6 +301,21 @@ class Launcher(ABC):
         """Continue with the state and the log of another launcher of the same program."""
         self.fallbacks = other.fallbacks
         self.__dict__["state"] = other.state
+
+    def reopened(self, count: int, owner: Hashable) -> Launcher:
+        """The program with code, arenas and ``count`` threads of its own, for ``owner``.
+
+        Weights and state are those of this launcher. Raises ``TargetError`` for programs of other
+        devices than the CPU.
+        """
+        if not isinstance(self.library, NativeLibrary) or self.runs_devices_at_once:
+            raise TargetError("streams run programs for the CPU of this process alone",
+                              got=self.manifest.target.cpu, help="call the module")
+        code = replace(self.source, manifest=replace(self.manifest, threads=count),
+                       constants=self.constants, owner=owner)
+        made = type(self)(code, self.load(code))
+        made.take_over(self)
+        return made
 
     def apply_threads(self) -> None:
         """Tell the code the number of threads that its next call uses."""
@@ -409,6 +431,10 @@ class SurroundedLaunch(Launch):
         """See ``Launch.launch``."""
         with self._around():
             self._inner.launch(inputs, outputs, times, control)
+
+    def on(self, launcher: Launcher) -> Launch:
+        """See ``Launch.on``."""
+        return SurroundedLaunch(self._inner.on(launcher), self._around)
 
     def execute(self, values: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[Any]:
         """See ``Launch.execute``."""

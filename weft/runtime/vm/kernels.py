@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -148,8 +148,10 @@ class KernelTable:
     ``specialize`` they raise ``ArtifactError``.
     """
 
-    def __init__(self, program: VmProgram, library: Library, specialize: Specialize | None
-                 ) -> None:
+    def __init__(self, program: VmProgram, library: Library, specialize: Specialize | None,
+                 owner: Hashable = None) -> None:
+        self._owner = owner  # of the threads
+        self._num_threads = 1
         self._sources = program.kernels
         self._fixed = [None if k.is_dynamic else LoadedKernel(k, library) for k in self._sources]
         self._specialize = specialize
@@ -185,6 +187,7 @@ class KernelTable:
 
     def apply_threads(self, count: int) -> None:
         """Set the number of threads of the specialised kernels."""
+        self._num_threads = count
         for _, threading_ in list(self._special.values()):
             threading_.apply(count)
 
@@ -214,8 +217,8 @@ class KernelTable:
             found = self._special.get(key)
             if found is None:
                 facts, library = self._specialize(self._sources[number], shapes, values)
-                threading_ = threads.threading_of(library)
-                threading_.apply(threads.num_threads())
+                threading_ = threads.threading_of(library, self._owner)
+                threading_.apply(self._num_threads)
                 found = LoadedKernel(facts, library), threading_
                 if len(self._special) >= MAX_SPECIAL:
                     oldest = next(iter(self._special))

@@ -114,7 +114,7 @@ class VirtualMachine(Launcher):
         if self.manifest.vm is None:
             raise InternalError("missing bytecode in a module for the virtual machine")
         self.program = self.manifest.vm
-        self.kernels = KernelTable(self.program, library, code.specialize)
+        self.kernels = KernelTable(self.program, library, code.specialize, code.owner)
         self._image = Image(self.program, self.kernels, self._constant_arrays())
         self._scratches: Pool[Scratch] = Pool(Scratch)
         if self.program.returns_value:

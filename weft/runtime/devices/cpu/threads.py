@@ -9,9 +9,9 @@ import ctypes
 import os
 import threading
 import weakref
+from collections.abc import Hashable
 from dataclasses import field
 
-from weft.runtime.device import Device
 from weft.runtime.devices.cpu.host import usable_cpus
 from weft.runtime.devices.cpu.thread_pool import MAX_THREADS, ThreadPool
 from weft.runtime.library import Library, NativeLibrary, function
@@ -27,7 +27,7 @@ class _Process:
     explicit: int | None = None
     default: int | None = None
     pools: list[ThreadPool] = field(default_factory=list)
-    device_pools: dict[Device, ThreadPool] = field(default_factory=dict)
+    own_pools: dict[Hashable, ThreadPool] = field(default_factory=dict)
     making: threading.Lock = field(default_factory=threading.Lock)
     libraries: weakref.WeakSet[Threading] = field(default_factory=weakref.WeakSet)
 
@@ -106,12 +106,26 @@ class Threading:
             self._set(None if pool is None else pool.address, count)
             self._count = count
 
-    def apply_own(self, device: Device, count: int) -> None:
-        """Use ``count`` threads that work for ``device`` alone, from the next call on."""
+    def apply_own(self, owner: Hashable, count: int) -> None:
+        """Use ``count`` threads that work for a device or stream alone, from the next call on."""
         if count != self._count:
-            pool = _pool_of(device, self._library, count) if count > 1 else None
+            pool = _pool_of(owner, self._library, count) if count > 1 else None
             self._set(None if pool is None else pool.address, count)
             self._count = count
+
+
+class OwnThreading(Threading):
+    """Sets the number of threads of one library, which work for ``owner`` alone."""
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, library: NativeLibrary, owner: Hashable) -> None:
+        super().__init__(library)
+        self._owner = owner
+
+    def apply(self, count: int) -> None:
+        """See ``Threading.apply``."""
+        self.apply_own(self._owner, count)
 
 
 class Unthreaded:
@@ -123,9 +137,11 @@ class Unthreaded:
         """Ignore the number of threads."""
 
 
-def threading_of(library: Library) -> Threading | Unthreaded:
-    """How to tell a library the number of threads."""
-    return Threading(library) if isinstance(library, NativeLibrary) else Unthreaded()
+def threading_of(library: Library, owner: Hashable = None) -> Threading | Unthreaded:
+    """How to tell a library the number of threads; ``owner`` has a pool of its own."""
+    if not isinstance(library, NativeLibrary):
+        return Unthreaded()
+    return Threading(library) if owner is None else OwnThreading(library, owner)
 
 
 def _first_pool(library: NativeLibrary, count: int) -> ThreadPool | None:
@@ -146,12 +162,12 @@ def _first_pool(library: NativeLibrary, count: int) -> ThreadPool | None:
     return _process.pools[0] if _process.pools else None
 
 
-def _pool_of(device: Device, library: NativeLibrary, count: int) -> ThreadPool:
-    """The pool of a device, with ``count`` threads or more."""
+def _pool_of(owner: Hashable, library: NativeLibrary, count: int) -> ThreadPool:
+    """The pool of a device or stream, with ``count`` threads or more."""
     with _process.making:
-        pool = _process.device_pools.get(device)
+        pool = _process.own_pools.get(owner)
         if pool is None:
-            pool = _process.device_pools[device] = ThreadPool(library)
+            pool = _process.own_pools[owner] = ThreadPool(library)
         pool.grow(count)
         return pool
 
@@ -163,7 +179,7 @@ def _after_fork() -> None:
     not freed: a call that forked, in Python code of the model, may still use one.
     """
     _process.pools = []
-    _process.device_pools = {}
+    _process.own_pools = {}
     _process.making = threading.Lock()  # another thread may have held the old one
     for library in _process.libraries:
         library.forget()
