@@ -97,6 +97,16 @@ def test_programs_for_sizes_and_of_inner_tensors_have_them_too() -> None:
     assert_close(mod.run(["h"], {"x": x})[0], x @ OTHERS["fc.weight"].T + OTHERS["fc.bias"])
 
 
+def test_programs_per_shape_have_them_too() -> None:
+    mod = weft.compile(model(WEIGHTS, rows="n"), symbolic_sizes=False)
+    rows = [random(n, 8) for n in (2, 5)]
+    for x in rows:
+        assert_close(mod(x), reference(WEIGHTS, x))
+    mod.set_weights(OTHERS)
+    for x in rows:
+        assert_close(mod(x), reference(OTHERS, x))
+
+
 def test_a_program_that_values_decide_is_told() -> None:
     mod = compiled({**WEIGHTS, "fc.bias": np.zeros(4, np.float32)})
     with pytest.warns(FallbackWarning, match="another program is compiled for the weights fc.bias"):
