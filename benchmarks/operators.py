@@ -59,7 +59,7 @@ def measure(corner: Corner, peers: Sequence[Peer], folder: Path, rounds: int,
 
 
 def ratio(times: Mapping[str, float]) -> float:
-    """weft's time over that of the best peer; NaN without one."""
+    """The ratio of weft's time to the best peer's; NaN without a peer."""
     others = [t for name, t in times.items() if name != "weft"]
     return times["weft"] / min(others) if others and "weft" in times else math.nan
 

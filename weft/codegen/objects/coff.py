@@ -25,7 +25,7 @@ _MAX_SECTIONS = 0x7FFF
 
 @dataclass(slots=True)
 class _Symbol:
-    """An entry with its auxiliary records; ``section`` is that of the result, 0 if undefined."""
+    """An entry with its auxiliary records; ``section`` numbers one of the result (0: undefined)."""
 
     name: str
     value: int

@@ -13,7 +13,7 @@ from dataclasses import field
 from weft.support.dataclass import dataclass
 from weft.tir import expr as x
 from weft.tir.expr import PrimExpr, Var, int_value
-from weft.tir.visitor import children
+from weft.tir.visitor import children, nodes_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,14 +133,7 @@ class Forms:
 def divisors_of(roots: Iterable[PrimExpr]) -> dict[Var, set[int]]:
     """For each variable the numbers at which quotients and remainders cut its range."""
     found: dict[Var, set[int]] = {}
-    seen: set[PrimExpr] = set()
-    pending = list(roots)
-    while pending:
-        e = pending.pop()
-        if e in seen:
-            continue
-        seen.add(e)
-        pending += children(e)
+    for e in nodes_of(roots):
         if isinstance(e, (x.FloorDiv, x.FloorMod)):
             _cut(e, found)
     return found

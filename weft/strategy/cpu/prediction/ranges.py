@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from weft.support.dataclass import dataclass
 from weft.tir import expr as x
 from weft.tir.expr import PrimExpr, Var
-from weft.tir.visitor import children
+from weft.tir.visitor import nodes_of
 
 _ENDS, _BETWEEN = 2, 14  # values at each end of a loop, and in between
 _GOLDEN = (math.sqrt(5) - 1) / 2  # spreads the values, with no period that ``%`` could share
@@ -90,15 +90,4 @@ def evaluate(e: PrimExpr, values: Values) -> int:
 
 def mentioned(roots: Iterable[PrimExpr]) -> set[Var]:
     """The variables of expressions."""
-    found: set[Var] = set()
-    seen: set[PrimExpr] = set()
-    pending = list(roots)
-    while pending:
-        e = pending.pop()
-        if e in seen:
-            continue
-        seen.add(e)
-        pending += children(e)
-        if isinstance(e, Var):
-            found.add(e)
-    return found
+    return {e for e in nodes_of(roots) if isinstance(e, Var)}
