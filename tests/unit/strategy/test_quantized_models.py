@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import weft
 from tests.onnxruntime_peer import run_onnxruntime
-from tests.unit.strategy.kernels import WIDE_CPU
+from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.frontend.source import open_source
@@ -226,10 +226,17 @@ def test_a_cpu_without_instructions_for_bytes_multiplies_floats() -> None:
     assert str(conv.checked_type.dtype) == "float32"
 
 
-def test_haswell_multiplies_bytes_in_pairs() -> None:
-    b = Builder(np.random.default_rng(0))
-    model = b.model(b.through(b.conv(b.through("x"), 6, 8, 3, pads=[1, 1, 1, 1])), (1, 6, 8, 9))
+@pytest.mark.parametrize("types", [TYPES[0], TYPES[4]])
+def test_haswell_multiplies_bytes_in_pairs(types) -> None:
+    b = Builder(np.random.default_rng(0), *types)
+    y = b.through(b.conv(b.through("x"), 6, 8, 3, pads=[1, 1, 1, 1]))
+    matrix, _ = b.stored((9, 5), 1)
+    model = b.model(b.through(b.node("MatMul", y, matrix)), (1, 6, 8, 9))
     check(model, (1, 6, 8, 9), step=0.05, target="llvm -mcpu=haswell")
+    chosen = [i for i in implementations(model, SMALL_CPU)
+              if i.startswith(ANCHORS)]
+    assert len(chosen) == 2
+    assert all("vpmaddwd" in i for i in chosen), chosen
 
 
 def test_threads_do_not_change_a_bit() -> None:

@@ -13,6 +13,7 @@ from weft.strategy.cpu.convolution.decide import decide_convolution
 from weft.strategy.cpu.convolution.plan import ConvPlan
 from weft.strategy.cpu.depthwise.cost import has_depthwise_kernel
 from weft.strategy.cpu.dot_product.instruction import SHIFT
+from weft.strategy.cpu.dot_product.upcast import upcast_operands
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import legalize
 from weft.support.errors import InternalError
@@ -36,6 +37,10 @@ def legalize_convolution(call: Call, types: Sequence[Type], context: PassContext
         return None
     if not isinstance(context.target, CpuTarget):
         return None
+    if attrs_of(call, ConvAttrs).groups == 1:
+        upcast = upcast_operands(call, data, kernel, context.target)
+        if upcast is not None:
+            return upcast
     decision = decide_convolution(call, context.target, types,
                                   winograd=bool(context.config.get("winograd", True)))
     if decision is None:

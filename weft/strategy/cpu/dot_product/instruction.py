@@ -99,6 +99,18 @@ def select_dot_instruction(
     return min(plans, key=lambda entry: entry[0])[1] if plans else None
 
 
+def upcast_dtype(left: DType, right: DType, target: CpuTarget) -> DType | None:
+    """The dtype to which both operands are converted ahead of a contraction with a constant weight.
+
+    ``None`` where the best instruction takes the weight as it is, or where there is none. CPUs that
+    multiply only int16 by int16 read 8-bit weights as int16 from their packed form.
+    """
+    plan = select_dot_instruction(left, right, target)
+    if plan is None or right in (plan.left, plan.right):
+        return None
+    return plan.right if plan.left == plan.right else None
+
+
 def features_for(left: DType, right: DType, target: CpuTarget) -> tuple[str, ...]:
     """The CPU features of the best instruction for these dtypes on the target's architecture.
 

@@ -14,6 +14,7 @@ from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.dot_product.compute import dot_product_matmul, prepacked_dot_product
 from weft.strategy.cpu.dot_product.cost import DotProductPlan
 from weft.strategy.cpu.dot_product.schedule import schedule_dot_product
+from weft.strategy.cpu.dot_product.upcast import upcast_operands
 from weft.strategy.cpu.gemm.blocking import GemmPlan
 from weft.strategy.cpu.gemm.compute import gemm, prepacked_gemm
 from weft.strategy.cpu.gemm.decide import decide_matmul, plan_variants, runnable
@@ -108,20 +109,22 @@ MATRIX = 2
 
 
 @legalize("nn.dense", target="cpu")
-def flatten_rows(
-    call: Call, types: Sequence[Type], context: PassContext  # noqa: ARG001
+def legalize_dense(
+    call: Call, types: Sequence[Type], context: PassContext
 ) -> Expr | None:
     """The leading axes of the data as rows; ``None`` to keep the call.
 
     A constant weight is packed, and its GEMM takes data of any rank. That over a weight as it is
-    stored, which training changes, takes matrices.
+    stored, which training changes, takes matrices. Bytes are upcast where the CPU multiplies int16.
     """
     data, weight = types[:2]
     if not isinstance(data, TensorType) or not isinstance(weight, TensorType):
         return None
+    if isinstance(call.args[1], Constant) and isinstance(context.target, CpuTarget):
+        return upcast_operands(call, data, weight, context.target)
     is_matrix = data.ndim <= MATRIX or has_any(data.shape)
     packed = attrs_of(call, DenseAttrs).weight_layout not in ("NK", "KN")
-    if is_matrix or packed or isinstance(call.args[1], Constant):
+    if is_matrix or packed:
         return None
     *leading, depth = data.shape
     reshape = get_op("reshape")
