@@ -47,7 +47,8 @@ LAYERS = (
 )
 TABLES = ("weft", "weft.array_api", "weft.codegen", "weft.fft", "weft.linalg", "weft.masked",
           "weft.models", "weft.nn", "weft.nn.functional", "weft.optim", "weft.optim.lr_scheduler",
-          "weft.special", "weft.strategy", "weft.te", "weft.tir", "weft.transform")
+          "weft.quantization", "weft.special", "weft.strategy", "weft.te", "weft.tir",
+          "weft.transform")
 
 
 def names_of(package: str) -> Names:

@@ -26,8 +26,8 @@ __version__ = "0.1.0"
 NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generated from this table
     "weft": (
         "amp autograd checkpoints codegen compiler cuda data debug export fft frontend generation "
-        "graph ir linalg masked models nn onnx_backend op optim runtime serialization signal "
-        "special strategy target te tir topi torch_backend transform tune"
+        "graph ir linalg masked models nn onnx_backend op optim quantization runtime serialization "
+        "signal special strategy target te tir topi torch_backend transform tune"
     ),
     "weft.support": "errors",
     "weft.support.config": "config",
@@ -51,6 +51,7 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
     ),
     "weft.ir.python.from_python": "function",
     "weft.op": "define_op",
+    "weft.quantization.api": "quantize",
     "weft.runtime.devices.cuda.array": "DeviceArray",
     "weft.runtime.devices.sim.description": "SimDevice",
     "weft.runtime.executable": "Executable",

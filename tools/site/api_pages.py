@@ -32,6 +32,7 @@ NAMESPACES = (
     Namespace("weft.checkpoints", "checkpoints of training"),
     Namespace("weft.generation", "text generation"),
     Namespace("weft.models", "models of transformers, compiled"),
+    Namespace("weft.quantization", "models in fewer bits"),
     Namespace("weft.graph", "graphs in the style of TensorFlow"),
     Namespace("weft.debug", "comparison of every tensor with another evaluation"),
     Namespace("weft.runtime", "arrays and loaded modules"),

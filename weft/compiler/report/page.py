@@ -70,6 +70,15 @@ def html_report(module: Any, *, title: str, opened: str | None = None) -> str:
     elements = [f"<h1>{html.escape(title)}</h1>", _facts(module), _symbols(module),
              "<h2>Kernels</h2>", _kernels(module), _lanes(module), "<h2>Decisions</h2>", decisions,
              "<h2>Graph</h2>", _graph(module), "<h2>Stages</h2>", *stages.values()]
+    return _page(title, elements)
+
+
+def html_page(title: str, body: str, summary: str = "") -> str:
+    """A page of its own: a heading, a line of text, and the HTML of ``body``."""
+    return _page(title, [f"<h1>{html.escape(title)}</h1><p>{html.escape(summary)}</p>", body])
+
+
+def _page(title: str, elements: Sequence[str]) -> str:
     head = (f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
             f"<title>{html.escape(title)}</title><style>{_STYLE}</style>")
     return f"<!doctype html>\n<html><head>{head}</head>\n<body>{''.join(elements)}</body></html>\n"
@@ -101,7 +110,7 @@ def _facts(module: Any) -> str:
              ("kernels", len({step.symbol for step in manifest.steps})),
              (f"arena{at_sizes(sizes)}", f"{arena_bytes_at(manifest, sizes) / 1e6:.2f} MB"),
              ("constants", f"{manifest.constants_bytes / 1e6:.2f} MB")]
-    return _table(("fact", "value"), rows)
+    return html_table(("fact", "value"), rows)
 
 
 def _symbols(module: Any) -> str:
@@ -109,10 +118,10 @@ def _symbols(module: Any) -> str:
     manifest = module.manifest
     if not manifest.symbols:
         return ""
-    variants = _table(("#", "operators", "sizes", "implementation", "MFLOP", ESTIMATE),
-                      kernel_rows(manifest, manifest.steps), numeric=(0, 4, 5))
+    variants = html_table(("#", "operators", "sizes", "implementation", "MFLOP", ESTIMATE),
+                          kernel_rows(manifest, manifest.steps), numeric=(0, 4, 5))
     at = at_sizes(typical_sizes(manifest))
-    return (f"<h2>Sizes</h2>{_table(('symbol', 'sizes', 'from'), symbol_rows(manifest))}"
+    return (f"<h2>Sizes</h2>{html_table(('symbol', 'sizes', 'from'), symbol_rows(manifest))}"
             f"<p>Kernels and their variants, in the order of test; work and times"
             f"{html.escape(at)}, estimates at the typical sizes of each row:</p>{variants}")
 
@@ -155,8 +164,8 @@ def _kernels(module: Any) -> str:
         rows.append((number, kernel.op, kernel.implementation, kernel.calls,
                      f"{kernel.seconds * 1e3:.3f}", f"{kernel.gflops:.1f}",
                      _Raw(f'<div style="width:{width}%"></div>')))
-    return _table(("#", "operators", "implementation", "calls", "ms", "GFLOP/s", ""), rows,
-                  numeric=(0, 3, 4, 5))
+    return html_table(("#", "operators", "implementation", "calls", "ms", "GFLOP/s", ""), rows,
+                      numeric=(0, 3, 4, 5))
 
 
 class _Raw(str):
@@ -165,8 +174,9 @@ class _Raw(str):
     __slots__ = ()
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[object]],
-           numeric: Sequence[int] = ()) -> str:
+def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]],
+               numeric: Sequence[int] = ()) -> str:
+    """The HTML of a table; columns with the ``numeric`` indices are right-aligned."""
     kinds = [' class="n"' if n in numeric else "" for n in range(len(columns))]
     head = "".join(f"<th{k}>{html.escape(c)}</th>" for c, k in zip(columns, kinds, strict=True))
     body = "".join(

@@ -1,0 +1,77 @@
+"""The schemes of quantisation by name: a row per scheme, whose module is imported when used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from weft.support.dataclass import dataclass
+from weft.support.errors import OptionError
+from weft.support.suggestion import did_you_mean
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.ir.module import IRModule
+    from weft.quantization.options import QuantizationOptions
+    from weft.quantization.report import LayerReport
+
+# Batches of calibration data: an array per input, by name. Empty without data.
+Samples: TypeAlias = "Sequence[Mapping[str, np.ndarray]]"
+
+
+class SchemeRun(Protocol):
+    """Quantises a typed module, and reports its layers."""
+
+    def __call__(self, module: IRModule, samples: Samples, options: QuantizationOptions,
+                 **settings: Any) -> tuple[IRModule, Sequence[LayerReport]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """``run`` is ``"module:function"``, a ``SchemeRun`` that gets ``settings`` too.
+
+    ``data`` says whether calibration data is needed, used if given, or of no use.
+    """
+
+    name: str
+    summary: str
+    run: str
+    settings: Mapping[str, Any]
+    data: str = "unused"
+
+    def apply(self, module: IRModule, samples: Samples, options: QuantizationOptions
+              ) -> tuple[IRModule, Sequence[LayerReport]]:
+        """The quantised module and the reports of its layers.
+
+        Raises ``OptionError`` if data is needed and not given, or given and of no use.
+        """
+        if self.data == "needed" and not samples:
+            raise OptionError(f"the scheme {self.name!r} needs calibration data",
+                              help="pass data=[{input name: array}, ...], or choose a scheme "
+                                   f"without data: {', '.join(without_data())}")
+        path, _, function = self.run.partition(":")
+        run: SchemeRun = getattr(importlib.import_module(path), function)
+        return run(module, samples, options, **self.settings)
+
+
+_MIXED = "weft.quantization.mixed:run"
+
+SCHEMES: dict[str, Scheme] = {one.name: one for one in (
+    Scheme("bf16", "matmuls and convolutions in bfloat16", _MIXED, {"dtype": "bfloat16"}),
+    Scheme("fp16", "matmuls and convolutions in float16", _MIXED, {"dtype": "float16"}),
+)}
+
+
+def scheme_named(name: str) -> Scheme:
+    """The scheme of that name; ``OptionError`` if there is none."""
+    if name not in SCHEMES:
+        raise OptionError(f"unknown scheme {name!r} of quantisation", expected=", ".join(SCHEMES),
+                          help=did_you_mean(str(name), SCHEMES))
+    return SCHEMES[name]
+
+
+def without_data() -> list[str]:
+    """The names of the schemes that need no calibration data."""
+    return [scheme.name for scheme in SCHEMES.values() if scheme.data != "needed"]
