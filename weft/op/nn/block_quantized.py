@@ -15,6 +15,7 @@ from weft.op.gradients import attrs_of, tensor_type, typed_zeros
 from weft.support.dataclass import dataclass
 from weft.topi.nn import block_quantized as topi
 from weft.topi.nn.block_formats import FORMATS, BlockFormat, block_format
+from weft.topi.nn.block_quantized import Activations
 
 _FORMAT = "layout of the blocks: " + ", ".join(FORMATS)
 
@@ -22,6 +23,8 @@ _FORMAT = "layout of the blocks: " + ", ".join(FORMATS)
 @dataclass(frozen=True, kw_only=True)
 class BlockQuantizedDenseAttrs(Attrs):
     format: str = attr("q8_0", _FORMAT)
+    activations: Activations = attr(
+        Activations.FLOAT32, "what products read of the data: float32, or int8 in groups of 32")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +80,12 @@ def block_quantized_dense(data: te.Tensor, weight: te.Tensor, attrs: BlockQuanti
 
     ``weight``: uint8 (N, bytes of a row), the blocks of each row as GGUF stores them. Elements are
     float32 in registers; no array of them is made. Sums are float32, or float64 for such data.
+
+    With ``activations="int8"`` each 32 neighbours of a row of the data are rounded to whole
+    multiples of their absolute maximum / 127, and products with the quants of the weight are summed
+    exactly. Formats whose levels are not bytes (``nf4``, 8-bit floats) take the data as it is.
     """
-    return topi.block_quantized_dense(data, weight, block_format(attrs.format))
+    return topi.block_quantized_dense(data, weight, block_format(attrs.format), attrs.activations)
 
 
 @define_op("nn.block_dequantize", attrs=BlockDequantizeAttrs, relation=_dequantize_relation,
@@ -96,8 +103,12 @@ def _gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     return [op.nn.dense(dy, matrix, weight_layout="KN"), typed_zeros(weight)]
 
 
-def _dense_reference(data: np.ndarray, weight: np.ndarray, format: str = "q8_0") -> np.ndarray:
-    elements = topi.dequantized(weight, block_format(format)).astype(np.float64)
+def _dense_reference(data: np.ndarray, weight: np.ndarray, format: str = "q8_0",
+                     activations: str = "float32") -> np.ndarray:
+    form = block_format(format)
+    elements = topi.dequantized(weight, form).astype(np.float64)
+    if activations == "int8" and topi.quant_range(form) is not None:
+        return (topi.rounded_rows(data) @ elements.T).astype(data.dtype)
     return (data.astype(np.float64) @ elements.T).astype(data.dtype)
 
 
@@ -138,6 +149,9 @@ def _dense_cases() -> Iterator[Case]:
     yield op_case((2, 1, 64), _example("q4_0"), format="q4_0", dtypes=("float32", "uint8"),
                   atol=1e-4)
     yield op_case((64,), _example("q8_0"), dtypes=("float32", "uint8"), atol=1e-4)
+    for name in ("q8_0", "q4_k"):
+        yield op_case((3, 2 * FORMATS[name].elements), _example(name), format=name,
+                      activations="int8", dtypes=("float32", "uint8"), atol=1e-3)
 
 
 def _dequantize_cases() -> Iterator[Case]:

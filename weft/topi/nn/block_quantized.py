@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import functools
+from enum import StrEnum
+
 import numpy as np
 
 from weft import te
 from weft.ir.dtype import DType, float32, int32
 from weft.support.dataclass import dataclass
 from weft.tir import Allocate, Buffer, BufferStore, For, ForKind, PrimExpr, Stmt, Var, const, seq
-from weft.tir.expr import call
+from weft.tir.expr import call, if_then_else, maximum, minimum
 from weft.topi.loop_nest import nest
 from weft.topi.nn.block_formats import RUN, BlockFormat
 from weft.topi.nn.dense import accumulator_dtype
+
+
+class Activations(StrEnum):
+    """What products of blocks read of the data."""
+
+    FLOAT32 = "float32"
+    """The data themselves."""
+    INT8 = "int8"
+    """The data rounded to int8, in groups of 32 neighbours of a row with a scale each."""
+
+
+GROUP = 32  # neighbours of a row of data that share a scale, where data are rounded to int8
+LEVELS = 127
+# Groups of no larger element are zeros: the inverse of their scale would overflow.
+SMALLEST = 2.0 ** -100
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +99,65 @@ def dequantized(data: np.ndarray, form: BlockFormat) -> np.ndarray:
         *rows, count * form.elements)
 
 
+@functools.lru_cache(maxsize=128)
+def quant_range(form: BlockFormat) -> tuple[int, int] | None:
+    """The smallest and the largest quant of a format; ``None`` if they do not fit bytes.
+
+    Fields of bits are monotone, and a table is in order: equal bytes reach both ends.
+    """
+    bytes_ = np.repeat(np.arange(256, dtype=np.uint8)[:, None], form.nbytes, axis=1)
+    quants = [form.quant(ArrayBlocks(bytes_), run, np.arange(RUN)) for run in range(form.runs)]
+    if quants[0].dtype.kind != "i":
+        return None
+    low, high = int(np.min(quants)), int(np.max(quants))
+    return (low, high) if low >= -128 and high - max(low, 0) <= 255 else None
+
+
+def rounded_rows(data: np.ndarray) -> np.ndarray:
+    """Rows rounded to int8 in groups of ``GROUP``, each times its float32 scale: float64."""
+    depth = data.shape[-1]
+    padding = [(0, 0)] * (data.ndim - 1) + [(0, -depth % GROUP)]
+    groups = np.pad(data.astype(np.float32), padding).reshape(*data.shape[:-1], -1, GROUP)
+    largest = np.abs(groups).max(axis=-1, keepdims=True, initial=0)
+    is_zero = largest < np.float32(SMALLEST)
+    inverse = np.where(is_zero, np.float32(0), np.float32(LEVELS) / np.where(is_zero, 1, largest))
+    quants = np.rint(groups * inverse.astype(np.float32)).astype(np.float64)
+    whole = quants * np.where(is_zero, np.float32(0), largest / np.float32(LEVELS))
+    return whole.reshape(*data.shape[:-1], -1)[..., :depth]
+
+
+def _rounded(data: te.Tensor) -> te.Tensor:
+    """The same in loops, as float32."""
+    *rows, depth = data.shape
+
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        def group(at: tuple[PrimExpr, ...]) -> Stmt:
+            *row, number = at
+            first = number * GROUP
+            count = minimum(depth - first, const(GROUP))
+            largest = Buffer("largest", (const(1),), float32)
+
+            def x(k: PrimExpr) -> PrimExpr:
+                return inputs[0].load(*row, first + k).astype(float32)
+
+            def measure(k: tuple[PrimExpr, ...]) -> Stmt:
+                return BufferStore(largest, maximum(largest.load(0), te.abs(x(*k))), (const(0),))
+
+            def write(k: tuple[PrimExpr, ...]) -> Stmt:
+                top = largest.load(0)
+                rounded = te.round(x(*k) * (const(LEVELS, float32) / top)) * (top / LEVELS)
+                value = if_then_else(top < SMALLEST, const(0, float32), rounded)
+                return BufferStore(outputs[0], value, (*row, first + k[0]))
+
+            return Allocate(largest, seq([
+                BufferStore(largest, const(0, float32), (const(0),)),
+                nest((count,), measure), nest((count,), write)]))
+
+        return nest((*rows, (depth + (GROUP - 1)) // GROUP), group, independent=True, work=GROUP)
+
+    return te.extern([data.shape], [data], build, [float32], "rounded_rows")[0]
+
+
 def block_dequantize(data: te.Tensor, form: BlockFormat, dtype: DType) -> te.Tensor:
     """The elements of rows of blocks, by a loop over runs."""
     *rows, size = data.shape
@@ -112,10 +189,13 @@ def store_block(form: BlockFormat, block: LoopBlocks, out: Buffer, row: tuple[Pr
                 for start in range(0, RUN, lanes)])
 
 
-def block_quantized_dense(data: te.Tensor, weight: te.Tensor, form: BlockFormat) -> te.Tensor:
+def block_quantized_dense(data: te.Tensor, weight: te.Tensor, form: BlockFormat,
+                          activations: Activations = Activations.FLOAT32) -> te.Tensor:
     """The product by loops over rows: each block is expanded into a buffer of its own."""
     *leading, depth = data.shape
-    sums = accumulator_dtype(data.dtype)
+    dtype, sums = data.dtype, accumulator_dtype(data.dtype)
+    if activations == Activations.INT8 and quant_range(form) is not None:
+        data = _rounded(data)
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
         source, blocks = inputs
@@ -137,9 +217,9 @@ def block_quantized_dense(data: te.Tensor, weight: te.Tensor, form: BlockFormat)
             return Allocate(values, Allocate(total, seq([
                 BufferStore(total, const(0, sums), (const(0),)),
                 nest((depth // form.elements,), expand), nest((depth,), add),
-                BufferStore(outputs[0], total.load(0).astype(data.dtype), here)])))
+                BufferStore(outputs[0], total.load(0).astype(dtype), here)])))
 
         return nest((weight.shape[0], *leading), element, independent=True)
 
-    return te.extern([(*leading, weight.shape[0])], [data, weight], build, [data.dtype],
+    return te.extern([(*leading, weight.shape[0])], [data, weight], build, [dtype],
                      "block_quantized_dense")[0]

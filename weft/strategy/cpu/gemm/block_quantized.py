@@ -41,7 +41,7 @@ from weft.tir import (
 )
 from weft.tir.expr import PrimExpr, Var, const, int_value, minimum
 from weft.topi.nn.block_formats import RUN, BlockFormat, block_format
-from weft.topi.nn.block_quantized import LoopBlocks, store_block
+from weft.topi.nn.block_quantized import Activations, LoopBlocks, quant_range, store_block
 from weft.topi.nn.dense import accumulator_dtype
 
 NR = 4  # rows of the weight in a register tile: their FMAs hide each other's latency
@@ -51,12 +51,14 @@ NR = 4  # rows of the weight in a register tile: their FMAs hide each other's la
 def block_quantized_dense(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """Dequantisation in registers, where vectors divide a run of elements."""
     lanes = target.lanes("float32")
-    form = block_format(attrs_of(call, BlockQuantizedDenseAttrs).format)
+    attrs = attrs_of(call, BlockQuantizedDenseAttrs)
+    form = block_format(attrs.format)
+    is_rounded = attrs.activations == Activations.INT8 and quant_range(form) is not None
     rows, elements = _sizes(call, form)
     model = machine_model(target)
     data = call.args[0].checked_type
     sums = accumulator_dtype(data.dtype) if isinstance(data, TensorType) else None
-    if lanes >= NR and RUN % lanes == 0 and sums is float32:
+    if not is_rounded and lanes >= NR and RUN % lanes == 0 and sums is float32:
         mr = max((target.vector_registers - NR - 1) // NR, 1)
         compute = functools.partial(_compute, loops=BlockQuantizedLoops(form, lanes, mr))
         expansion = elements / lanes * model.dequantize_vector_cycles
