@@ -3,6 +3,7 @@
 from weft.ir.rewrite.rules import RuleSet
 from weft.transform.rules import (
     algebraic,
+    blocks,
     distributive,
     division,
     gather,
@@ -14,6 +15,7 @@ from weft.transform.rules import (
 )
 
 SIMPLIFICATIONS = RuleSet(algebraic.RULES, distributive.RULES, division.RULES, transpose.RULES,
-                          matmul.RULES, reshape.RULES, layout.RULES, padding.RULES, gather.RULES)
+                          matmul.RULES, reshape.RULES, layout.RULES, padding.RULES, gather.RULES,
+                          blocks.RULES)
 
 __all__ = ["SIMPLIFICATIONS"]
