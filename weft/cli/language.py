@@ -44,6 +44,17 @@ def _sampling_options(command: F) -> F:
     return command
 
 
+def _form_options(command: F) -> F:
+    """The form of a reply; the texts of the options are read from files."""
+    for name, what in (("regex", "a regular expression"),
+                       ("grammar", "a grammar in Lark's notation or in GBNF"),
+                       ("json-schema", "a JSON schema")):
+        command = click.option(f"--{name}", type=click.File("r", encoding="utf-8"), default=None,
+                               metavar="FILE", callback=lambda _c, _p, file: file and file.read(),
+                               help=f"reply in the form of {what}, which FILE has")(command)
+    return command
+
+
 def _load(path: str, capacity: int | None, dtype: str | None) -> Any:
     from weft.generation.text.load import load
 
@@ -68,9 +79,8 @@ class _Clock:
         click.echo(f"{self.tokens} tokens{rate}", err=True)
 
 
-def _options(max_tokens: int, temperature: float, top_p: float, seed: int) -> dict[str, Any]:
-    return {"max_tokens": max_tokens, "temperature": temperature or None, "top_p": top_p,
-            "seed": seed}
+def _options(temperature: float, **options: Any) -> dict[str, Any]:
+    return {"temperature": temperature or None, **options}
 
 
 def _write(chunks: Iterable[str]) -> str:
@@ -92,6 +102,7 @@ def _write(chunks: Iterable[str]) -> str:
 @_model_options
 @click.option("--prompt", required=True, help="the text to continue (- is standard input)")
 @click.option("--stop", multiple=True, help="end the reply before this text")
+@_form_options
 @_sampling_options
 def generate_command(path: str, prompt: str, stop: tuple[str, ...], capacity: int | None,
                      dtype: str | None, threads: int | None, **sampling: Any) -> None:

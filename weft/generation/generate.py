@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.generation.beam import BeamSearch, beam_search
+from weft.generation.constraint import MakeConstraint
 from weft.generation.request import Generation, OnToken, Request, new_request
 from weft.generation.sampling import RandomStream, Sampling
 from weft.generation.session import Session
@@ -30,6 +31,7 @@ def generate(
     repetition_penalty: float = 1.0, key: int = 0, num_beams: int = 1, length_penalty: float = 1.0,
     early_stopping: bool = False, assistant_model: Decoder | None = None, draft_tokens: int = 4,
     on_token: Callable[[int, int], object] | None = None,
+    constraint: MakeConstraint | None = None,
 ) -> Any:
     """Continue ``ids``: one prompt, or a list of prompts of any lengths.
 
@@ -51,7 +53,8 @@ def generate(
     ``num_beams`` > 1 searches for the likeliest sequence (``weft.generation.beam``).
     ``assistant_model`` is a smaller decoder that proposes ``draft_tokens`` tokens per step; the
     distribution of the result remains that of ``module``. ``on_token(i, token)`` is called with
-    each token of prompt i.
+    each token of prompt i. ``constraint()`` makes the ``Constraint`` of a prompt, which says which
+    tokens may follow.
 
     Raises ``InvalidInputError`` for invalid prompts and ``OptionError`` for invalid options.
     """
@@ -66,7 +69,8 @@ def generate(
                         repetition_penalty=repetition_penalty)
     single, pairs = _pairs(module, ids, source)
     requests = [new_request(module, prompt, sampling=sampling, stopping=stopping, source=read,
-                            stream=RandomStream(key, index), on_token=_callback(on_token, index))
+                            stream=RandomStream(key, index), on_token=_callback(on_token, index),
+                            constraint=None if constraint is None else constraint())
                 for index, (prompt, read) in enumerate(pairs)]
     search = BeamSearch(num_beams=num_beams, length_penalty=length_penalty,
                         early_stopping=early_stopping)
@@ -76,8 +80,8 @@ def generate(
 
 
 def stream(module: Decoder, ids: Sequence[int] | np.ndarray | None = None, *, key: int = 0,
-           source: Any = None, sampling: Sampling | None = None, **stopping: Any
-           ) -> Iterator[int]:
+           source: Any = None, sampling: Sampling | None = None,
+           constraint: MakeConstraint | None = None, **stopping: Any) -> Iterator[int]:
     """The tokens after one prompt, each as soon as it is known.
 
     ``stopping`` are the stop conditions of ``generate``. Leaving the iterator ends the generation.
@@ -87,16 +91,21 @@ def stream(module: Decoder, ids: Sequence[int] | np.ndarray | None = None, *, ke
         raise InvalidInputError("a stream has one prompt", got=f"{len(pairs)} prompts")
     prompt, read = pairs[0]
     session = Session(module)
-    session.submit(prompt, sampling=sampling or Sampling(), key=key, source=read, **stopping)
+    request = session.submit(prompt, sampling=sampling or Sampling(), key=key, source=read,
+                   constraint=None if constraint is None else constraint(), **stopping)
     try:
         for _, token in session.stream():
             yield token
+        request.check()
     finally:
         session.clear()
 
 
 def _run(module: Decoder, requests: list[Request], search: BeamSearch, plan: Speculation | None
          ) -> list[Generation]:
+    if any(r.constraint for r in requests) and (search.num_beams != 1 or plan is not None):
+        raise OptionError("a constraint cannot be combined with beams or an assistant model",
+                          help="leave num_beams and assistant_model out")
     if search.num_beams != 1:
         _check_beams(module, requests, search, plan)
         return [beam_search(module, request, search)[0] for request in requests]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.generation.constraint import Constraint
 from weft.generation.sampling import RandomStream, Sampling
 from weft.generation.stopping import FinishReason, Stopping
 from weft.models.decoder import Decoder, EncoderDecoder, check_tokens
@@ -43,7 +44,7 @@ class Request:
 
     def __init__(self, prompt: np.ndarray, sampling: Sampling, stopping: Stopping, limit: int,
                  stream: RandomStream, on_token: OnToken | None = None,
-                 source: np.ndarray | None = None) -> None:
+                 source: np.ndarray | None = None, constraint: Constraint | None = None) -> None:
         self.prompt = prompt
         self.sampling = sampling
         self.stopping = stopping
@@ -51,6 +52,7 @@ class Request:
         self.stream = stream
         self.on_token = on_token
         self.source = source
+        self.constraint = constraint
         self.tokens: list[int] = []
         self.finish_reason: FinishReason | None = None
         self._buffer = np.empty(len(prompt) + limit, np.int64)
@@ -65,16 +67,25 @@ class Request:
         """Prompt and generated tokens, int64."""
         return self._buffer[:len(self.prompt) + len(self.tokens)]
 
+    def check(self) -> None:
+        """Raise the error that has ended the sequence before its constraint was met, if any."""
+        if self.constraint is not None and self.constraint.failure is not None:
+            raise self.constraint.failure
+
     def append(self, token: int) -> None:
         """Add a generated token, and finish if a stop condition holds."""
         self._buffer[len(self.prompt) + len(self.tokens)] = token
         self.tokens.append(token)
+        is_whole = self.constraint is not None and self.constraint.accept(token)
         self.finish_reason = self.stopping.reason(self.tokens, self.limit)
+        if is_whole and self.finish_reason in (None, "length"):
+            self.finish_reason = "constraint"
 
     def result(self) -> Generation:
-        """The generation; ``InvalidInputError`` if the request has not finished."""
+        """The generation; ``InvalidInputError`` if the request has not finished, or has failed."""
         if self.finish_reason is None:
             raise InvalidInputError("the request has not finished", help="call Session.run()")
+        self.check()
         return Generation(self.prompt, np.array(self.tokens, np.int64), self.finish_reason)
 
 
@@ -119,6 +130,7 @@ def encode(decoder: Decoder, slot: int, source: np.ndarray | None) -> None:
 def new_request(
     decoder: Decoder, ids: Sequence[int] | np.ndarray, *, sampling: Sampling, stopping: Stopping,
     stream: RandomStream, on_token: OnToken | None = None, source: Any = None,
+    constraint: Constraint | None = None,
 ) -> Request:
     """A request after all checks. An encoder-decoder needs a ``source``; no other model has one.
 
@@ -134,4 +146,4 @@ def new_request(
             "the prompt and its continuation do not fit into the cache",
             expected=f"at most {decoder.capacity} tokens", got=f"{len(prompt)} + {limit} tokens",
             help="ask for fewer tokens, or make the decoder with a larger capacity=")
-    return Request(prompt, sampling, stopping, limit, stream, on_token, source)
+    return Request(prompt, sampling, stopping, limit, stream, on_token, source, constraint)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.generation.constraint import Constraint, constrained
 from weft.generation.request import OnToken, Request, new_request
 from weft.generation.sampling import GREEDY, RandomStream, Sampling, choose_tokens
 from weft.generation.slots import Cached, SlotTable, shared_prefix
@@ -63,7 +64,7 @@ class Session:
         max_length: int | None = None, eos_token_id: int | None = None,
         stop_tokens: Iterable[int] = (), stop_sequences: Iterable[Sequence[int]] = (),
         sampling: Sampling = GREEDY, key: int = 0, on_token: OnToken | None = None,
-        source: Any = None,
+        source: Any = None, constraint: Constraint | None = None,
     ) -> Request:
         """Add a request; it starts at the next ``step``. ``on_token`` is called with each token.
 
@@ -77,7 +78,7 @@ class Session:
             eos_token_id=eos_token_id, stop_tokens=stop_tokens, stop_sequences=stop_sequences)
         return self.add(new_request(self.decoder, ids, sampling=sampling, stopping=stopping,
                                     stream=RandomStream(key), on_token=on_token,
-                                    source=source))
+                                    source=source, constraint=constraint))
 
     def add(self, request: Request) -> Request:
         """Add a request that ``new_request`` made."""
@@ -182,6 +183,7 @@ class Session:
 
 
 def _choose(requests: list[Request], logits: np.ndarray) -> list[tuple[Request, int]]:
+    logits = constrained(logits, [r.constraint for r in requests])
     chosen = choose_tokens(logits, [r.sampling for r in requests], [r.stream for r in requests],
                            [r.known for r in requests])
     events = [(request, int(token)) for request, token in zip(requests, chosen, strict=True)]

@@ -11,7 +11,8 @@ from weft.models.decoder import check_count
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 
-FinishReason = Literal["eos", "stop_token", "stop_sequence", "length", "cancelled"]
+FinishReason = Literal["eos", "stop_token", "stop_sequence", "length", "constraint",
+                       "cancelled"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from weft import models
+from weft.generation.constraint import MakeConstraint
 from weft.generation.text.language_model import LanguageModel
 from weft.models.decoder import Decoder
 
@@ -32,6 +33,11 @@ class LanguageText:
 
     def chat_prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         return self._model.tokens_of(messages)
+
+    def constraint(self, json_schema: Mapping[str, Any]) -> MakeConstraint:
+        made = self._model.constraint(json_schema=json_schema)
+        assert made is not None
+        return made
 
 
 def open_language_model(path: str, *, capacity: int | None = None, slots: int = 8, **knobs: Any

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from weft.generation.constraint import MakeConstraint
 from weft.generation.sampling import GREEDY, Sampling
 from weft.serving.text_model import TextModel
 from weft.support.dataclass import dataclass
@@ -17,7 +18,7 @@ _LEGACY_MAX_TOKENS = 16  # OpenAI's default for /v1/completions
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "tools": ([],), "functions": ([],), "logprobs": (False, 0), "top_logprobs": (0,),
     "logit_bias": ({},), "presence_penalty": (0,), "frequency_penalty": (0,),
-    "response_format": ({"type": "text"},), "suffix": ("",), "echo": (False,), "best_of": (1,),
+    "suffix": ("",), "echo": (False,), "best_of": (1,),
     "modalities": (["text"],), "audio": (),
 }
 _ROLES = ("system", "developer", "user", "assistant")
@@ -37,6 +38,7 @@ class TextRequest:
     choices: int
     stream: bool
     include_usage: bool
+    constraint: MakeConstraint | None = None
 
 
 def model_name(body: Any) -> str:
@@ -65,7 +67,8 @@ def parse_text_request(body: Mapping[str, Any], model: TextModel, *, chat: bool)
     return TextRequest(
         body["model"], chat, prompts, _sampling(read), _max_tokens(read, prompts, model, chat),
         seed % 2**64, _stop(read), read.integer("n", 1, MAX_CHOICES, 1),
-        read.boolean("stream"), options.get("include_usage") is True)
+        read.boolean("stream"), options.get("include_usage") is True,
+        _constraint(body.get("response_format"), model))
 
 
 class _Fields:
@@ -92,6 +95,21 @@ class _Fields:
 
     def boolean(self, name: str) -> bool:
         return self.get(name, "true or false", lambda v: isinstance(v, bool), False)
+
+
+def _constraint(given: Any, model: TextModel) -> MakeConstraint | None:
+    """That of ``response_format``: a text, an object in JSON, or JSON with a schema."""
+    kind = given.get("type") if isinstance(given, dict) else given
+    if kind in (None, "text"):
+        return None
+    described = given.get("json_schema") if isinstance(given, dict) else None
+    schema = ({"type": "object"} if kind == "json_object" else
+              described.get("schema") if isinstance(described, dict) else None)
+    if kind not in ("json_object", "json_schema") or not isinstance(schema, dict):
+        raise InvalidInputError(
+            "invalid 'response_format'", got=given, expected="an object of the type 'text', "
+            "'json_object', or 'json_schema' with 'json_schema': {'schema': an object}")
+    return model.constraint(schema)
 
 
 def _sampling(read: _Fields) -> Sampling:

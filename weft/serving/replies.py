@@ -37,6 +37,7 @@ class Reply:
             if self._stop.found:
                 self.job.cancel()
                 break
+        self.job.request.check()
         rest = self._stop.feed(stream.finish()) + self._stop.finish()
         if rest:
             yield rest
@@ -61,7 +62,8 @@ def begin_replies(served: ServedText, asked: TextRequest) -> list[Reply]:
     try:
         for index, prompt in enumerate(prompts):
             job = served.scheduler.submit(prompt, sampling=asked.sampling, stopping=stopping,
-                                          stream=RandomStream(asked.seed, index))
+                                          stream=RandomStream(asked.seed, index),
+                                          constraint=asked.constraint)
             replies.append(Reply(index, job, served.model, asked.stop))
     except BaseException:
         for reply in replies:

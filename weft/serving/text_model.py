@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from weft.generation.constraint import MakeConstraint
 from weft.models.decoder import Decoder
 
 _INCOMPLETE = "\ufffd"  # what tokenizers give for a character whose last bytes are missing
@@ -37,6 +38,14 @@ class TextModel(Protocol):
         """The tokens of a conversation (``role`` and ``content`` each) up to the next reply.
 
         ``InvalidInputError`` if the model has no chat template, or it refuses the conversation.
+        """
+        ...
+
+    def constraint(self, json_schema: Mapping[str, Any]) -> MakeConstraint:
+        """What makes the constraint of a reply in JSON with this schema.
+
+        ``OptionError`` for an invalid schema, and ``InvalidInputError`` if the model has no such
+        constraints.
         """
         ...
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
+from weft.generation.constraint import MakeConstraint
 from weft.generation.request import Request, new_request
 from weft.generation.sampling import RandomStream, Sampling
 from weft.generation.session import Session
@@ -109,13 +110,14 @@ class TextScheduler:
             raise overloaded(f"{self.waiting} requests wait for {self.name}", status=429)
 
     def submit(self, prompt: list[int], *, sampling: Sampling, stopping: Stopping,
-               stream: RandomStream) -> TextJob:
+               stream: RandomStream, constraint: MakeConstraint | None = None) -> TextJob:
         """Begin to generate. Raises ``RefusedError`` if too many requests wait, and
         ``InvalidInputError`` and ``OptionError`` for requests that the decoder cannot serve.
         """
         self.check_room()
         request = new_request(self.decoder, prompt, sampling=sampling, stopping=stopping,
-                              stream=stream)
+                              stream=stream,
+                              constraint=None if constraint is None else constraint())
         job = TextJob(self, request)
         request.on_token = partial(self._on_token, job)
         self._jobs.add(job)

@@ -48,6 +48,9 @@ class TinyText:
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(map(chr, tokens))
 
+    def constraint(self, json_schema):
+        raise InvalidInputError("tokens of one letter have no form", got=json_schema)
+
     def chat_prompt(self, messages) -> list[int]:
         return self.encode("".join(f"{m['role'][0]}:{m['content']}\n" for m in messages))
 

@@ -133,7 +133,7 @@ def test_parts_of_a_message_and_the_default_length(client):
     ({"messages": [{"role": "user", "content": "x" * 99}]}, 400, "longer than the context"),
     ({"tools": [{}]}, 400, "'tools' is not supported"),
     ({"logprobs": True}, 400, "'logprobs' is not supported"),
-    ({"response_format": {"type": "json_object"}}, 400, "not supported"),
+    ({"response_format": {"type": "json_object"}}, 400, "have no form"),
 ], ids=str)
 def test_requests_that_are_refused(client, fields, status, message):
     found = chat(client, **fields)

@@ -8,9 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from weft.generation.constraint import MakeConstraint
 from weft.generation.generate import stream
 from weft.generation.sampling import Sampling
 from weft.generation.text.chat_template import ChatTemplate
+from weft.generation.text.grammar import Grammar, GrammarTokens, one_grammar
 from weft.generation.text.stop_texts import as_stop_texts, until_stop
 from weft.generation.text.tokenizer import Tokenizer
 from weft.models.compiled_decoder import CompiledDecoder
@@ -35,30 +37,32 @@ class LanguageModel:
         self.template = template
         self._make_encoder = make_encoder
         self._encoder: CompiledDecoder | None = None
+        self._grammar_tokens: GrammarTokens | None = None
 
-    def generate(self, prompt: str | Sequence[Message], *, max_tokens: int = 256,
-                 temperature: float | None = None, top_k: int | None = None, top_p: float = 1.0,
-                 min_p: float = 0.0, repetition_penalty: float = 1.0, seed: int = 0,
-                 stop: str | Iterable[str] = ()) -> str:
+    def generate(self, prompt: str | Sequence[Message], *, max_tokens: int = 256, **options: Any
+                 ) -> str:
         """The text that follows a prompt, or the reply to the messages of a chat.
 
-        Without ``temperature`` each token is the likeliest one. ``max_tokens`` bounds the reply,
-        which also ends before a text of ``stop`` or at the model's token for an end. The prompt and
-        the reply must fit into the ``capacity`` of the model: shorter replies are cut.
+        ``max_tokens`` bounds the reply, ``options`` are those of ``stream``. The prompt and the
+        reply must fit into the ``capacity`` of the model: longer replies are cut.
         """
-        return "".join(self.stream(
-            prompt, max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p,
-            min_p=min_p, repetition_penalty=repetition_penalty, seed=seed, stop=stop))
+        return "".join(self.stream(prompt, max_tokens=max_tokens, **options))
 
     def stream(self, prompt: str | Sequence[Message], *, max_tokens: int = 256,
                temperature: float | None = None, top_k: int | None = None, top_p: float = 1.0,
                min_p: float = 0.0, repetition_penalty: float = 1.0, seed: int = 0,
-               stop: str | Iterable[str] = (), on_token: Callable[[int], object] | None = None,
-               ) -> Iterator[str]:
+               stop: str | Iterable[str] = (), json_schema: str | Mapping[str, Any] | None = None,
+               grammar: str | None = None, regex: str | None = None,
+               on_token: Callable[[int], object] | None = None) -> Iterator[str]:
         """``generate`` in chunks, each as soon as it is known; leaving the loop ends the reply.
 
-        ``on_token`` is called with every token, also those that write nothing.
+        Without ``temperature`` each token is the likeliest one. The reply ends before a text of
+        ``stop``, at the model's token for an end, or with the form that it was given: JSON with a
+        schema, a text of a grammar (Lark's notation, or GBNF), or of a regular expression. It may
+        be cut by ``max_tokens`` before it has this form. ``on_token`` is called with every token,
+        also those that write nothing.
         """
+        constraint = self.constraint(json_schema=json_schema, grammar=grammar, regex=regex)
         check_count("max_tokens", max_tokens)
         texts, ids = as_stop_texts(stop), self.tokens_of(prompt)
         room = self.decoder.capacity - len(ids)
@@ -70,7 +74,8 @@ class LanguageModel:
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
                             repetition_penalty=repetition_penalty)
         found = stream(self.decoder, ids, key=seed, sampling=sampling,
-                       max_new_tokens=min(max_tokens, room), stop_tokens=self.tokenizer.eos)
+                       max_new_tokens=min(max_tokens, room), stop_tokens=self.tokenizer.eos,
+                       constraint=constraint)
         return until_stop(self._chunks(found, on_token), texts)
 
     def _chunks(self, tokens: Iterator[int], on_token: Callable[[int], object] | None
@@ -86,6 +91,16 @@ class LanguageModel:
         for _, chunk in self.tokenizer.text_chunks(before_the_end()):
             if chunk:
                 yield chunk
+
+    def constraint(self, *, json_schema: str | Mapping[str, Any] | None = None,
+                   grammar: str | None = None, regex: str | None = None) -> MakeConstraint | None:
+        """What makes the constraint of a text of the form that is given; see ``stream``."""
+        given = one_grammar(json_schema, grammar, regex)
+        if given is None:
+            return None
+        if self._grammar_tokens is None:
+            self._grammar_tokens = GrammarTokens(self.tokenizer, self.decoder.vocab_size)
+        return Grammar(self._grammar_tokens, *given).start
 
     def tokens_of(self, prompt: str | Sequence[Message]) -> list[int]:
         """The tokens of a text, or of messages as the chat template writes them."""

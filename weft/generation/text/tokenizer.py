@@ -36,6 +36,10 @@ class Tokenizer:
     def vocab_size(self) -> int:
         return int(self._tokens.get_vocab_size())
 
+    def as_json(self) -> str:
+        """The tokenizer as ``tokenizer.json`` describes it."""
+        return str(self._tokens.to_str())
+
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The tokens of a text; with ``special`` those that the model expects around a text."""
         if not isinstance(text, str):
