@@ -13,7 +13,7 @@ import numpy as np
 from weft.ir import Constant
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError
-from weft.topi.nn.block_formats import FORMATS
+from weft.topi.nn.block_formats import block_format
 
 Activation = Literal["gelu", "gelu_tanh", "silu", "relu"]
 
@@ -159,7 +159,7 @@ class BlockWeight:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the elements."""
-        form = FORMATS[self.format]
+        form = block_format(self.format)
         *rows, size = self.data.shape
         return (*rows, size // form.nbytes * form.elements)
 

@@ -10,15 +10,16 @@ from weft import ir, op
 from weft.ir import Constant, Function, IRModule, var
 from weft.op.nn.block_quantized import random_blocks
 from weft.support.errors import TypeInferenceError
-from weft.topi.nn.block_formats import FORMATS
+from weft.topi.nn.block_formats import block_format
 from weft.topi.nn.block_quantized import dequantized
 
 COLUMNS, DEPTH = 37, 512
 
 
-@pytest.mark.parametrize("kind", ["q8_0", "q5_0", "q4_k"])
+@pytest.mark.parametrize("kind", ["q8_0", "q5_0", "q4_k", "int4_g16", "int4_g64_f32_z", "nf4_g128",
+                                  "fp8_e4m3_g32"])
 def test_rows_have_the_same_bits_in_every_batch(kind: str) -> None:
-    form = FORMATS[kind]
+    form = block_format(kind)
     blocks = random_blocks(form, COLUMNS, DEPTH // form.elements)
     x = var("x", ("rows", DEPTH), "float32")
     y = op.nn.block_quantized_dense(x, Constant(blocks), format=kind)

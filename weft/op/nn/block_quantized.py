@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,10 +15,11 @@ from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, tensor_type, typed_zeros
 from weft.support.dataclass import dataclass
 from weft.topi.nn import block_quantized as topi
-from weft.topi.nn.block_formats import FORMATS, BlockFormat, block_format
+from weft.topi.nn.block_encode import encodes, quantize_blocks
+from weft.topi.nn.block_formats import FORMATS, NAMES, BlockFormat, block_format, find_block_format
 from weft.topi.nn.block_quantized import Activations
 
-_FORMAT = "layout of the blocks: " + ", ".join(FORMATS)
+_FORMAT = f"layout of the blocks: {NAMES}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +39,8 @@ def _elements(ctx: RelationContext, arg: int, blocks: TensorType, name: str) -> 
     """The number of elements of a row of blocks."""
     if blocks.dtype.code != "uint" or blocks.dtype.bits != 8:
         ctx.fail("blocks are bytes", arg=arg, expected="uint8", got=blocks.dtype)
-    if name not in FORMATS:
-        ctx.fail("unknown block format", expected=", ".join(FORMATS), got=name)
+    if find_block_format(name) is None:
+        ctx.fail("unknown block format", expected=NAMES, got=name)
     form, size = block_format(name), blocks.shape[-1]
     if not isinstance(size, int) or size % form.nbytes:
         ctx.fail(f"a row of {name} is not a number of whole blocks", arg=arg,
@@ -126,6 +128,9 @@ def random_blocks(form: BlockFormat, *shape: int, seed: int = 0, deviation: floa
                   ) -> np.ndarray:
     """Random blocks, uint8 [..., bytes of a row], for ``shape`` blocks of about this deviation."""
     rng = np.random.default_rng(seed)
+    if form.name not in FORMATS and encodes(form.name):
+        rows = rng.normal(0, deviation, (math.prod(shape[:-1]), shape[-1] * form.elements))
+        return quantize_blocks(rows, form.name).reshape(*shape[:-1], -1)
     data = rng.integers(0, 256, (*shape, form.nbytes), np.uint8)
 
     def scale(largest: float) -> None:
@@ -138,24 +143,37 @@ def random_blocks(form: BlockFormat, *shape: int, seed: int = 0, deviation: floa
     return data.reshape(*shape[:-1], -1)
 
 
+# Each kind of code, group, scale and offset of the formats in groups.
+_GROUPED = ("int4_g16", "int4_g64_f32_z", "int8_g128", "int8_g32_z", "nf4_g64_f32",
+            "fp8_e4m3_g32", "fp8_e5m2_g16")
+
+
 def _example(name: str) -> np.ndarray:
-    return random_blocks(FORMATS[name], 5, 2)
+    return random_blocks(block_format(name), 5, 2)
 
 
 def _dense_cases() -> Iterator[Case]:
-    for name, form in FORMATS.items():
-        yield op_case((3, 2 * form.elements), _example(name), format=name,
-                      dtypes=("float32", "uint8"), atol=1e-3)
+    for name in FORMATS:
+        yield _dense_case(name)
     yield op_case((2, 1, 64), _example("q4_0"), format="q4_0", dtypes=("float32", "uint8"),
                   atol=1e-4)
     yield op_case((64,), _example("q8_0"), dtypes=("float32", "uint8"), atol=1e-4)
     for name in ("q8_0", "q4_k"):
-        yield op_case((3, 2 * FORMATS[name].elements), _example(name), format=name,
-                      activations="int8", dtypes=("float32", "uint8"), atol=1e-3)
+        yield _dense_case(name, activations="int8")
+    for name in _GROUPED:
+        yield _dense_case(name)
+    for name in ("int4_g64_f32_z", "nf4_g64_f32"):
+        yield _dense_case(name, activations="int8")
+
+
+def _dense_case(name: str, **attrs: str) -> Case:
+    depth = 2 * block_format(name).elements
+    return op_case((3, depth), _example(name), format=name, dtypes=("float32", "uint8"), atol=1e-3,
+                   **attrs)
 
 
 def _dequantize_cases() -> Iterator[Case]:
-    for name in FORMATS:
+    for name in (*FORMATS, *_GROUPED):
         yield op_case(_example(name), format=name, dtypes=("uint8",))
 
 

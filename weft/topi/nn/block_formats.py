@@ -1,72 +1,30 @@
-"""Weights quantised in blocks, as GGUF stores them: one table of the formats, one formula each.
-
-A block holds ``elements`` neighbours of a row in ``nbytes`` bytes. Runs of ``RUN`` elements share a
-scale and an offset, and the bits of their bytes: an element is ``scale * quant + offset``. The
-formulas are written over ``Block``, whose bytes are numbers of NumPy or expressions of loops.
-"""
+"""The formats of weights quantised in blocks: GGUF's, one formula each, and those in groups."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
 
-from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
+from weft.support.suggestion import did_you_mean
+from weft.topi.nn.block_core import RUN, Block, BlockFormat, Value
+from weft.topi.nn.block_family import CODES, GROUPS, grouped_format
 
-RUN = 16
-Value = Any  # an array of NumPy, or a PrimExpr
-
-
-class Block(Protocol):
-    """The bytes of a block, as int32 and float32."""
-
-    def byte(self, at: Value) -> Value: ...
-
-    def signed(self, at: Value) -> Value: ...
-
-    def half(self, at: int) -> Value:
-        """The float16 of two bytes, as float32."""
-        ...
-
-    def number(self, value: Value) -> Value:
-        """An int32 as float32."""
-        ...
-
-    def shift_right(self, value: Value, bits: Value) -> Value: ...
-
-    def lookup(self, table: tuple[int, ...], index: Value) -> Value: ...
+__all__ = ["FORMATS", "NAMES", "RUN", "Block", "BlockFormat", "Value", "block_format",
+           "find_block_format"]
 
 
-@dataclass(frozen=True, slots=True)
-class BlockFormat:
-    """``quant(block, run, lane)`` is an int32; ``scale`` and ``offset`` are those of a run."""
-
-    name: str
-    elements: int
-    nbytes: int
-    quant: Callable[[Block, int, Value], Value]
-    scale: Callable[[Block, int], Value]
-    offset: Callable[[Block, int], Value] | None = None
-
-    @property
-    def runs(self) -> int:
-        return self.elements // RUN
-
-    def row_bytes(self, elements: int) -> int:
-        """Bytes of a row; ``elements`` is a multiple of those of a block."""
-        return elements // self.elements * self.nbytes
-
-    def value(self, block: Block, run: int, lane: Value) -> Value:
-        """Element ``lane`` of a run, float32."""
-        scaled = block.number(self.quant(block, run, lane)) * self.scale(block, run)
-        return scaled if self.offset is None else scaled + self.offset(block, run)
+def find_block_format(name: str) -> BlockFormat | None:
+    return FORMATS.get(name) or grouped_format(name)
 
 
 def block_format(name: str) -> BlockFormat:
-    """The format of that name; ``OptionError`` if there is none."""
-    if name not in FORMATS:
-        raise OptionError(f"unknown block format {name!r}", expected=", ".join(FORMATS))
-    return FORMATS[name]
+    """The format of that name, GGUF's or one in groups; ``OptionError`` if there is none."""
+    found = find_block_format(name)
+    if found is None:
+        known = [*FORMATS, *(f"{codes}_g{size}" for codes in CODES for size in GROUPS)]
+        raise OptionError(f"unknown block format {name!r}", expected=NAMES, got=name,
+                          help=did_you_mean(name, known))
+    return found
 
 
 def _nibble(at: int) -> Callable[[Block, int, Value], Value]:
@@ -155,7 +113,7 @@ def _q6_k(b: Block, run: int, lane: Value) -> Value:
 
 
 # The levels of IQ4_NL: those of a normal distribution.
-_LEVELS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+IQ4_LEVELS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 FORMATS: dict[str, BlockFormat] = {made.name: made for made in (
     BlockFormat("q8_0", 32, 34, lambda b, run, lane: b.signed(lane + (2 + 16 * run)),
@@ -174,6 +132,9 @@ FORMATS: dict[str, BlockFormat] = {made.name: made for made in (
     BlockFormat("q5_k", 256, 176, _q5_k, _k_scaled, _k_offset),
     BlockFormat("q6_k", 256, 210, _q6_k,
                 lambda b, run: b.half(208) * b.number(b.signed(192 + run))),
-    BlockFormat("iq4_nl", 32, 18, lambda b, run, lane: b.lookup(_LEVELS, _nibble(2)(b, run, lane)),
-                _first_scale),
+    BlockFormat("iq4_nl", 32, 18,
+                lambda b, run, lane: b.lookup(IQ4_LEVELS, _nibble(2)(b, run, lane)), _first_scale),
 )}
+
+NAMES = (f"{', '.join(FORMATS)}, or in groups {{int4|int8|nf4|fp8_e4m3|fp8_e5m2}}_g"
+         f"{{{'|'.join(map(str, GROUPS))}}}[_f32], with [_z] after int4 and int8")

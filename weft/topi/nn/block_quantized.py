@@ -47,6 +47,12 @@ class ArrayBlocks:
     def half(self, at: int) -> np.ndarray:
         return np.ascontiguousarray(self.data[..., at:at + 2]).view(np.float16).astype(np.float32)
 
+    def single(self, at: int) -> np.ndarray:
+        return np.ascontiguousarray(self.data[..., at:at + 4]).view(np.float32)
+
+    def half_of(self, bits: np.ndarray) -> np.ndarray:
+        return bits.astype(np.uint16).view(np.float16).astype(np.float32)
+
     def number(self, value: np.ndarray) -> np.ndarray:
         return value.astype(np.float32)
 
@@ -77,6 +83,15 @@ class LoopBlocks:
     def half(self, at: int) -> PrimExpr:
         bits = self._load(at).astype("uint16") + self._load(at + 1).astype("uint16") * 256
         return te.reinterpret("float16", bits).astype(float32)
+
+    def single(self, at: int) -> PrimExpr:
+        bits = self._load(at).astype("uint32")
+        for place in range(1, 4):
+            bits = bits + self._load(at + place).astype("uint32") * 256 ** place
+        return te.reinterpret("float32", bits)
+
+    def half_of(self, bits: PrimExpr) -> PrimExpr:
+        return te.reinterpret("float16", bits.astype("uint16")).astype(float32)
 
     def number(self, value: PrimExpr) -> PrimExpr:
         return value.astype(float32)
