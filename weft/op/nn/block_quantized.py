@@ -166,10 +166,10 @@ def _dense_cases() -> Iterator[Case]:
         yield _dense_case(name, activations="int8")
 
 
-def _dense_case(name: str, **attrs: str) -> Case:
+def _dense_case(name: str, activations: str = "float32") -> Case:
     depth = 2 * block_format(name).elements
-    return op_case((3, depth), _example(name), format=name, dtypes=("float32", "uint8"), atol=1e-3,
-                   **attrs)
+    return op_case((3, depth), _example(name), format=name, activations=activations,
+                   dtypes=("float32", "uint8"), atol=1e-3)
 
 
 def _dequantize_cases() -> Iterator[Case]:
