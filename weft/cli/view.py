@@ -20,7 +20,7 @@ from weft.support.errors import OptionError
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None,
               help="write one self-contained file instead of serving the page")
 @click.option("--against", type=ModelFile(), default=None,
-              help="another model, whose kernels are compared")
+              help="another model, or the page of an earlier run, to compare with")
 @click.option("--against-target", default=None, metavar="TARGET",
               help="the same model for another target of this machine, compared")
 @click.option("--port", type=click.IntRange(0, 65535), default=0,
@@ -38,7 +38,8 @@ def view_command(model: str, target: str | None,
     \b
     weft view model.onnx                    served on the loopback interface until Ctrl-C
     weft view model.onnx -o model.html      one file, which needs no server
-    weft view model.onnx --against old.onnx    with the kernels of another model beside
+    weft view model.onnx --against old.onnx    compared with another model
+    weft view model.onnx --against before.html    compared with an earlier run
     """
     if output is not None:
         check_writable(output)
@@ -56,16 +57,20 @@ def _page(model: str, target: str | None, shapes: tuple[tuple[str, tuple[object,
     import weft
     from weft.cli.model_summary import check_timed
     from weft.compiler.report.view.facts import ViewFacts, view_facts
-    from weft.compiler.report.view.page import view_page
+    from weft.compiler.report.view.page import facts_of_page, view_page
 
     def facts(name: str, kind: str | None) -> ViewFacts:
         module = weft.compile(name, target=kind, inputs=dict(shapes) or None, opt_level=opt_level)
         check_timed(module)
         return view_facts(module, Path(name).name + (f" for {kind}" if kind else ""))
 
-    is_compared = against is not None or against_target is not None
-    return view_page(facts(model, target), facts(
-        against or model, against_target or target) if is_compared else None)
+    def other() -> ViewFacts | None:
+        if against is not None and against.endswith(".html"):
+            return facts_of_page(Path(against))
+        is_compared = against is not None or against_target is not None
+        return facts(against or model, against_target or target) if is_compared else None
+
+    return view_page(facts(model, target), other())
 
 
 def _serve(page: str, port: int) -> None:

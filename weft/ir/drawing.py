@@ -7,6 +7,7 @@ nodes that use them, and a kernel is drawn as the operators inside it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import field
 
 from weft.ir import expr
 from weft.ir.module import IRModule
@@ -22,12 +23,14 @@ _MOST_ATTRIBUTES = 60  # characters of attributes in a label
 class DrawnNode:
     """A box: lines of text, its kind, and the numbers of the nodes that it reads.
 
-    ``kind`` is input, call, kernel, control or result.
+    ``kind`` is input, call, kernel, control or result; ``node`` is the expression, ``None`` for the
+    result.
     """
 
     kind: str
     lines: tuple[str, ...]
     inputs: tuple[int, ...]
+    node: expr.Expr | None = field(default=None, compare=False, repr=False)
 
 
 def drawn_nodes(fn: expr.Function) -> list[DrawnNode]:
@@ -39,7 +42,7 @@ def drawn_nodes(fn: expr.Function) -> list[DrawnNode]:
         if node not in numbers and not _is_passed_through(node, bound):
             inputs = dict.fromkeys(numbers[n] for n in _uses(node, bound) if n in numbers)
             numbers[node] = len(nodes)
-            nodes.append(DrawnNode(_kind(node), tuple(_label(node)), tuple(inputs)))
+            nodes.append(DrawnNode(_kind(node), tuple(_label(node)), tuple(inputs), node))
     results = (numbers[n] for n in _resolve(fn.body, bound) if n in numbers)
     nodes.append(DrawnNode("result", ("result", *_type_line(fn.body)), tuple(results)))
     return nodes

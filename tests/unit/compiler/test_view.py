@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
+import shutil
 import socket
+import subprocess
 
 import numpy as np
 import pytest
@@ -12,9 +15,13 @@ import pytest
 import weft
 from tests.unit.cli.commands import run
 from weft.compiler.report.view.facts import compared, view_facts
-from weft.compiler.report.view.page import view_page
+from weft.compiler.report.view.graph import graph_facts
+from weft.compiler.report.view.page import facts_of_page, view_page
+from weft.ir.drawing import drawn_nodes
+from weft.support.errors import OptionError
 
 pytestmark = pytest.mark.usefixtures("cache_of_module")
+CHROMIUM = shutil.which("chromium")
 WEIGHT = np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)
 
 
@@ -45,12 +52,49 @@ def test_kernels_have_times_types_decisions_and_texts(facts):
     assert all(call["seconds"] > 0 for call in facts["calls"])
 
 
-def test_phases_have_text_and_drawing(facts):
+def test_phases_have_text_and_a_graph_whose_nodes_name_their_kernels(facts):
     assert list(facts["phases"]) == ["import", "canonical", "optimized", "lowered"]
     for phase in facts["phases"].values():
         assert "def @main" in phase["text"]
-        assert phase["svg"].startswith("<svg")
-    assert "<title>nn.dense + nn.relu" in facts["phases"]["lowered"]["svg"]
+        assert phase["nodes"][-1]["kind"] == "result"
+    dense = next(n for n in facts["phases"]["lowered"]["nodes"] if "nn.relu" in n["lines"][0])
+    (kernel,) = (k for k in facts["kernels"] if k["symbol"] == dense["kernel"])
+    assert kernel["op"] == dense["lines"][0]
+
+
+def graph_of(lines, name="x"):
+    mod = weft.parse(f"def @main(%{name}: Tensor[(4,), float32]) {{ {lines} }}")
+    return graph_facts(drawn_nodes(mod["main"]), str)
+
+
+def test_blocks_of_equal_operators_are_scopes():
+    block = ("let %{b} = tanh(%{a}); let %{c} = exp(%{b}); let %{d} = negative(%{c});"
+             "let %{e} = add(%{d}, %{a});")
+    lines = "".join(block.format(a=f"{n}e", b=f"{n}b", c=f"{n}c", d=f"{n}d", e=f"{n + 1}e")
+                    for n in range(3))
+    graph = graph_of("let %0e = sqrt(%x); " + lines + " abs(%3e)")
+    assert [scope["title"] for scope in graph["scopes"]] == [f"block {n} of 3" for n in (1, 2, 3)]
+    scopes = [(node["lines"][0], node["scope"]) for node in graph["nodes"]]
+    block = ["tanh", "exp", "negative", "add"]
+    assert scopes == [("%x", -1), ("sqrt", -1), *((op, n) for n in range(3) for op in block),
+                      ("abs", -1), ("result", -1)]
+
+
+def test_a_run_of_one_operator_is_no_block():
+    assert graph_of("exp(" * 40 + "%x" + ")" * 40)["scopes"] == []
+
+
+def test_names_with_folders_are_scopes():
+    x = weft.ir.var("x", (4,))
+    at = "/layer1/{}/act/Tanh (Tanh)"
+    one, two = (weft.ir.Span("net.onnx", node=at.format(n)) for n in ("0", "1"))
+    tanh = weft.ir.get_op("tanh")
+    body = weft.ir.Call(tanh, (weft.ir.Call(tanh, (x,), span=one),), span=two)
+    nodes = drawn_nodes(weft.Function((x,), body))
+    graph = graph_facts(nodes, str)
+    assert [(s["title"], s["parent"]) for s in graph["scopes"]] == [
+        ("layer1", -1), ("0", 0), ("act", 1), ("1", 0), ("act", 3)]
+    assert [node["scope"] for node in graph["nodes"]] == [-1, 2, 4, -1]
 
 
 def test_memory_has_no_two_live_buffers_in_one_place(facts):
@@ -90,6 +134,61 @@ def test_compilations_are_compared_by_their_operators(facts):
     assert sum(row["other"] > 0 for row in rows) == 1
     differences = [abs(row["one"] - row["other"]) for row in rows]
     assert differences == sorted(differences, reverse=True)
+
+
+def test_an_earlier_page_is_compared_with(facts, tmp_path):
+    (tmp_path / "before.html").write_text(view_page(facts), encoding="utf-8")
+    before = facts_of_page(tmp_path / "before.html")
+    assert before["calls"] == json.loads(json.dumps(facts["calls"]))
+    (tmp_path / "other.html").write_text("<p>another page</p>")
+    with pytest.raises(OptionError, match="not from weft view"):
+        facts_of_page(tmp_path / "other.html")
+
+
+# What a user does with the keyboard, and what the page then shows and tells.
+ACTIONS = """<script>
+const log = {}, press = key => document.activeElement.dispatchEvent(
+  new KeyboardEvent("keydown", { key, bubbles: true }));
+show("Graph", { phase: "lowered" });
+const nodes = () => [...document.querySelectorAll(".node")];
+log.nodes = nodes().map(node => node.getAttribute("aria-label"));
+nodes()[0].focus(); press("ArrowDown");
+log.below = document.activeElement.getAttribute("aria-label");
+log.texts = [...document.querySelectorAll(".panes select")].map(one => one.value);
+log.tir = document.querySelectorAll(".panes pre")[1].textContent;
+press("/"); search.value = "softmax"; search.dispatchEvent(new Event("input"));
+log.said = said.textContent;
+log.found = nodes().filter(node => node.classList.contains("found")).length;
+press("Enter");
+log.chosen = document.querySelector(".node.chosen").getAttribute("aria-label");
+search.value = "";
+for (const name of Object.keys(views)) { show(name); log[name] = view.textContent.length; }
+state.row = facts.against.rows[0].op; show("Comparison");
+log.marked = document.querySelectorAll("mark").length;
+document.title = "done " + JSON.stringify(log);
+</script>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+def test_a_browser_shows_the_page_by_keyboard(facts, tmp_path):
+    page = view_page({**facts, "title": "a"}, {**facts, "title": "b"})
+    (tmp_path / "page.html").write_text(page.replace("</body>", f"{ACTIONS}</body>"))
+    done = subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+                           f"--user-data-dir={tmp_path / 'profile'}",
+                           f"file://{tmp_path / 'page.html'}"],
+                          capture_output=True, text=True, timeout=120, check=False)
+    (title,) = re.findall("<title>done (.*?)</title>", done.stdout)
+    log = json.loads(html.unescape(title))
+    assert log["nodes"][0].startswith("%x, Tensor[(3, 8)")
+    assert log["below"].startswith("nn.dense + nn.relu")
+    assert log["texts"] == ["decision", "tir"]
+    assert log["tir"].startswith("# nn.dense + nn.relu")
+    assert log["said"].startswith(f"1 of {len(log['nodes'])} nodes")
+    assert log["found"] == 1
+    assert "softmax" in log["chosen"]
+    for name in ("Summary", "Graph", "Kernels", "Memory", "Weights", "Comparison"):
+        assert log[name] > 30, name
+    assert log["marked"] == 0  # both sides are the same
 
 
 def test_the_command_writes_one_file(tmp_path, capsys):

@@ -8,23 +8,33 @@ from typing import Any, TypedDict
 import numpy as np
 
 from weft.codegen import backend_of
-from weft.compiler.decisions import kernel_selections
+from weft.compiler.build.kernel_set import KernelSet
+from weft.compiler.decisions import KeepBeforeLegalize, calls_of, kernel_selections
 from weft.compiler.pipeline import PHASE_NAMES
 from weft.compiler.program.lowering import try_lower_program
 from weft.compiler.program.memory_plan import live_ranges, plan_memory
 from weft.compiler.program.program import KernelSource, Program
-from weft.compiler.report.graph_svg import MAX_NODES, graph_svg
 from weft.compiler.report.page import random_inputs
+from weft.compiler.report.view.graph import GraphFacts, graph_facts, node_names
 from weft.compiler.stages import Stages, kernel_texts, kernels_of
 from weft.ir import Constant, IRModule, post_order
 from weft.ir.drawing import drawn_nodes
 from weft.ir.instruments import readable
 from weft.runtime.executable import Executable
+from weft.runtime.profile import lane_of
+from weft.strategy.decision import decision_of
+from weft.strategy.explain import call_text
 from weft.support import progress
 
 HISTOGRAM_BARS = 32
 # Characters of the text of a phase or of a kernel at one stage; browsers show more slowly.
 MAX_TEXT = 200_000
+
+
+class PhaseFacts(GraphFacts):
+    """A phase of the compilation."""
+
+    text: str
 
 
 class ViewFacts(TypedDict):
@@ -37,7 +47,8 @@ class ViewFacts(TypedDict):
     limit_seconds: float
     arena: int | None  # of the executable; ``None`` where it follows from sizes
     fallbacks: list[str]
-    phases: dict[str, dict[str, str]]  # name -> text, svg
+    phases: dict[str, PhaseFacts]
+    decisions: dict[str, str]  # node of the model -> the algorithm chosen for it, and why
     kernels: list[dict[str, Any]]
     calls: list[dict[str, Any]]
     memory: dict[str, Any]
@@ -51,11 +62,14 @@ def view_facts(module: Executable, title: str) -> ViewFacts:
     """
     stages: Stages = module.recompiler.stages  # type: ignore[union-attr, attr-defined]
     with progress.task("looking at the compilation", 5) as task:
-        modules = {name: stages.module_at(name) for name in PHASE_NAMES}
+        keep = KeepBeforeLegalize()
+        modules = {name: stages.module_at(name, keep) for name in PHASE_NAMES}
         task.advance("phases")
         with stages.options.settings():
             program = try_lower_program(modules["lowered"])
-            kernels = _kernels(kernels_of(modules["lowered"]), stages)
+            sources = kernels_of(modules["lowered"])
+            kernels = _kernels(sources, stages)
+            decisions = _decisions(keep.module, stages)
         task.advance("kernels")
         profile = module.profile(*random_inputs(module), repeat=5)
         task.advance("times")
@@ -63,26 +77,28 @@ def view_facts(module: Executable, title: str) -> ViewFacts:
         weights = _weights(modules["import"])
         task.advance("memory and weights")
         limits = [limit.seconds for limit in profile.limits] or [None] * len(profile.steps)
-        calls = [{"symbol": step.call.symbol, "op": step.call.op, "start": step.start,
-                  "seconds": step.seconds, "limit": limit, "flops": step.flops,
+        calls = [{"symbol": step.call.symbol, "op": step.call.op, "lane": lane_of(step.call),
+                  "start": step.start, "seconds": step.seconds, "limit": limit, "flops": step.flops,
                   "bytes": step.bytes_moved, "implementation": step.call.implementation}
                  for step, limit in zip(profile.steps, limits, strict=True)]
-        phases = {name: _phase(mod) for name, mod in modules.items()}
-        task.advance("drawings")
+        names = KernelSet.of(sources)
+        phases = {name: _phase(mod, names) for name, mod in modules.items()}
+        task.advance("graphs")
     arena = module.manifest.arena_bytes
     return {"title": title, "target": str(stages.options.target),
             "signature": module.manifest.signature(), "module_seconds": profile.module_seconds,
             "arena": arena if isinstance(arena, int) else None,
             "limit_seconds": profile.limit_seconds if profile.limits else 0.0,
             "fallbacks": [one.text() for one in module.fallbacks.found], "phases": phases,
-            "kernels": kernels, "calls": calls, "memory": memory, "weights": weights}
+            "decisions": decisions, "kernels": kernels, "calls": calls, "memory": memory,
+            "weights": weights}
 
 
-def _phase(mod: IRModule) -> dict[str, str]:
-    """The text of a phase, and its graph where it is small enough to be drawn."""
-    text = readable(mod)
-    nodes = drawn_nodes(mod["main"])
-    return {"text": _shortened(text), "svg": graph_svg(nodes) if len(nodes) <= MAX_NODES else ""}
+def _phase(mod: IRModule, kernels: KernelSet) -> PhaseFacts:
+    """The text of a phase, and its graph."""
+    graph = graph_facts(drawn_nodes(mod["main"]),
+                        lambda function: kernels.sources[kernels.number_of(function)].name)
+    return {"text": _shortened(readable(mod)), **graph}
 
 
 def _kernels(sources: tuple[KernelSource, ...], stages: Stages) -> list[dict[str, Any]]:
@@ -96,6 +112,16 @@ def _kernels(sources: tuple[KernelSource, ...], stages: Stages) -> list[dict[str
              "decision": "\n".join(one.text for one in kernel_selections([source], target)),
              "texts": {name: _shortened(texts[name][number]) for name in names}}
             for number, source in enumerate(sources)]
+
+
+def _decisions(mod: IRModule | None, stages: Stages) -> dict[str, str]:
+    """The decisions of operator families, by the names of the calls before legalisation."""
+    found = {}
+    for call in () if mod is None else calls_of(mod):
+        decision = decision_of(call, stages.options.target)
+        if decision is not None:
+            found.update(dict.fromkeys(node_names(call), f"{call_text(call)}: {decision}"))
+    return found
 
 
 def _memory(program: Program | None) -> dict[str, Any]:
@@ -146,9 +172,15 @@ def compared(one: ViewFacts, other: ViewFacts) -> list[Mapping[str, Any]]:
 
     Kernels of equal text are joined; the largest difference comes first.
     """
-    times: dict[str, list[float]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for side, facts in enumerate((one, other)):
         for call in facts["calls"]:
-            times.setdefault(call["op"], [0.0, 0.0])[side] += call["seconds"]
-    rows = [{"op": op, "one": a, "other": b} for op, (a, b) in times.items()]
-    return sorted(rows, key=lambda row: -abs(row["one"] - row["other"]))
+            row = rows.setdefault(call["op"], {"op": call["op"], "one": 0.0, "other": 0.0,
+                                               "implementations": [[], []]})
+            row["other" if side else "one"] += call["seconds"]
+            names = row["implementations"][side]
+            if call["implementation"] not in names:
+                names.append(call["implementation"])
+    for row in rows.values():
+        row["implementations"] = [", ".join(names) for names in row["implementations"]]
+    return sorted(rows.values(), key=lambda row: -abs(row["one"] - row["other"]))

@@ -1,13 +1,14 @@
-// Draws the facts of a compilation. Text of the model only ever becomes text nodes; the drawings of
-// graphs come from weft, which escapes it.
+// Draws the facts of a compilation. Text of the model only ever becomes text nodes and attributes.
 "use strict";
 const facts = JSON.parse(document.getElementById("facts").textContent);
 const view = document.getElementById("view");
 const search = document.getElementById("search");
-const state = { tab: "Summary", phase: "lowered", kernel: null, stage: "decision", sort: "seconds" };
+const said = document.getElementById("said");
+const state = { tab: "Summary", phase: "lowered", box: null, kernel: null, row: null,
+  panes: ["decision", "tir"] };
 
 function element(name, attributes = {}, ...children) {
-  const svg = ["svg", "rect", "text", "title", "g"].includes(name);
+  const svg = ["svg", "rect", "text", "title", "g", "path", "polyline", "line"].includes(name);
   const made = svg ? document.createElementNS("http://www.w3.org/2000/svg", name)
                    : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -25,6 +26,16 @@ const percent = (part, whole) => whole ? `${(100 * part / whole).toFixed(0)} %` 
 // The sizes of a type such as Tensor[(1, 2), float32].
 const size = type => (type?.match(/\(([^)]*)\)/)?.[1] ?? "").replaceAll(", ", "×");
 const wanted = text => text.toLowerCase().includes(search.value.trim().toLowerCase());
+
+// What a screen reader is told, and shown beside the search.
+function tell(words) {
+  if (said.textContent !== words) said.textContent = words;
+}
+
+function picker(label, names, chosen, pick) {
+  return element("select", { "aria-label": label, onchange: event => pick(event.target.value) },
+    ...names.map(name => element("option", { selected: name === chosen }, name)));
+}
 
 // A table whose rows can be chosen by pointer and keyboard; ``columns`` are [head, cell, is number].
 function table(columns, rows, choose = null, chosen = null) {
@@ -73,56 +84,69 @@ function summary() {
     element("h2", {}, "Calls in time"), timeline());
 }
 
+// The calls of each lane in time; arrow keys go from call to call, Enter opens the kernel.
 function timeline() {
-  const end = Math.max(...facts.calls.map(c => c.start + c.seconds), 1e-12);
-  const bars = facts.calls.map(call => element("rect", { class: "bar", y: 4, height: 30,
-    x: 1000 * call.start / end, width: Math.max(1000 * call.seconds / end - 0.4, 0.4),
-    onclick: () => show("Kernels", { kernel: call.symbol }) },
-    element("title", {}, `${call.op}\n${us(call.seconds)} us`)));
-  return element("svg", { viewBox: "0 0 1000 38", width: "100%", role: "img",
-    "aria-label": "calls of kernels in time" }, ...bars);
+  const lanes = [...new Set(facts.calls.map(call => call.lane))], height = 30, left = lanes.length > 1 ? 110 : 0;
+  const end = Math.max(...facts.calls.map(c => c.start + c.seconds), 1e-12), width = 1000 - left;
+  const words = call => `${call.op}, ${us(call.seconds)} us from ${us(call.start)} us`;
+  const bars = facts.calls.map(call => element("rect", { class: "bar", height: height - 6,
+    y: 4 + height * lanes.indexOf(call.lane), x: left + width * call.start / end,
+    width: Math.max(width * call.seconds / end - 0.4, 0.4),
+    onclick: () => show("Kernels", { kernel: call.symbol }) }, element("title", {}, words(call))));
+  let at = -1;
+  const told = element("p", { class: "dim", "aria-live": "polite" }, "Arrow keys go from call to call.");
+  const move = event => {
+    if (event.key === "Enter" && at >= 0) return show("Kernels", { kernel: facts.calls[at].symbol });
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    bars[at]?.classList.remove("chosen");
+    at = Math.min(Math.max(at + step, 0), bars.length - 1);
+    bars[at].classList.add("chosen");
+    told.textContent = `call ${at + 1} of ${bars.length}: ${words(facts.calls[at])}`;
+  };
+  const names = left ? lanes.map((lane, n) => element("text", { x: 0, y: 22 + height * n }, lane)) : [];
+  return element("div", {}, element("svg", { viewBox: `0 0 1000 ${height * lanes.length + 8}`, width: "100%",
+    role: "application", tabindex: 0, onkeydown: move, "aria-label": "calls of kernels in time" },
+  ...names, ...bars), told);
 }
 
-function graph() {
-  const names = Object.keys(facts.phases);
-  const pick = element("select", { "aria-label": "phase",
-    onchange: event => show("Graph", { phase: event.target.value }) },
-    ...names.map(name => element("option", { selected: name === state.phase }, name)));
-  const phase = facts.phases[state.phase], drawing = element("div", { class: "drawing" });
-  const detail = element("pre", {}, "Choose a node.");
-  if (phase.svg) drawing.innerHTML = phase.svg;
-  else drawing.append(element("p", { class: "dim" }, "Too large to draw; see the text."));
-  for (const node of drawing.querySelectorAll(".node")) {
-    const told = node.querySelector("title").textContent;
-    node.setAttribute("tabindex", 0);
-    const choose = () => {
-      const lines = told.split("\n");
-      const kernel = node.classList.contains("kernel")
-        && kernels.find(one => one.op === lines[0] && one.gives === lines.at(-1));
-      detail.replaceChildren(told, ...(kernel ? ["\n\n", element("button", {
-        onclick: () => show("Kernels", { kernel: kernel.symbol }) }, "show the kernel")] : []));
-    };
-    node.addEventListener("click", choose);
-    node.addEventListener("keydown", event => { if (event.key === "Enter") choose(); });
-    if (search.value && wanted(told)) node.classList.add("found");
-  }
-  queueMicrotask(() => {
-    const first = drawing.querySelector(".found") ?? drawing.querySelector(".input");
-    if (first) first.scrollIntoView({ block: "center", inline: "center" });
-    scrollTo(0, 0);
-  });
-  return element("div", {}, pick, element("div", { class: "split" }, drawing,
-    element("div", {}, detail)), text(phase.text));
-}
-
-// A text with the lines that the search finds marked.
-function text(whole) {
-  const made = element("pre", { tabindex: 0 });
-  if (!search.value.trim()) made.append(whole);
+// A text with the lines that the search finds marked, or those that ``marks`` says.
+function textOf(whole, marks = null) {
+  const made = element("pre", { tabindex: 0 }), asked = search.value.trim() !== "";
+  if (!asked && !marks) made.append(whole);
   else for (const line of whole.split("\n")) {
-    made.append(wanted(line) ? element("mark", {}, line) : line, "\n");
+    made.append((marks ? marks(line) : wanted(line)) ? element("mark", {}, line) : line, "\n");
   }
   return made;
+}
+
+// A kernel with two of its texts side by side.
+function kernelPanel(kernel, note = "") {
+  const texts = { decision: kernel.decision ?? "", ...kernel.texts }, names = Object.keys(texts);
+  const pane = side => {
+    const shown = names.includes(state.panes[side]) ? state.panes[side] : names[side] ?? names[0];
+    const made = element("div", {});
+    const fill = name => made.replaceChildren(picker(side ? "right text" : "left text", names, name,
+      other => { state.panes[side] = other; fill(other); }), textOf(texts[name] ?? ""));
+    fill(shown);
+    return made;
+  };
+  const figures = [`${us(kernel.seconds)} us in ${kernel.calls} call${kernel.calls > 1 ? "s" : ""}`,
+    percent(kernel.seconds, total), `${(kernel.flops / kernel.seconds / 1e9).toFixed(1)} GFLOP/s`,
+    kernel.limit ? `${percent(kernel.limit, kernel.seconds)} of the limit` : ""].filter(Boolean);
+  return element("div", {}, element("p", {}, element("b", {}, kernel.op), ` — ${kernel.implementation}`),
+    element("p", { class: "type" }, `${(kernel.takes ?? []).join(", ")} → ${kernel.gives ?? ""}`),
+    element("p", {}, figures.join(" · ")), note ? element("p", { class: "dim" }, note) : null,
+    names.length ? element("div", { class: "split panes" }, pane(0), pane(1)) : null);
+}
+
+// Show where a kernel is in the graph of the last phase.
+function showInGraph(kernel) {
+  const phase = foldable(facts.phases.lowered);
+  const number = phase.nodes.findIndex(node => node.kernel === kernel.symbol);
+  phase.around[number].forEach(scope => phase.closed.delete(scope));
+  show("Graph", { phase: "lowered", box: `n${number}` });
 }
 
 function kernelView() {
@@ -135,15 +159,11 @@ function kernelView() {
     ["operators", k => `${k.op}  ${size(k.gives)}`]],
     rows, kernel => show("Kernels", { kernel: kernel.symbol }), chosen);
   if (!chosen) return element("p", { class: "dim" }, "No kernel is found.");
-  const texts = { decision: chosen.decision ?? "", ...chosen.texts };
-  const stage = state.stage in texts ? state.stage : "decision";
-  const tabs = Object.keys(texts).map(name => element("button", {
-    "aria-selected": name === stage, onclick: () => show("Kernels", { stage: name }) }, name));
   list.classList.add("list");
-  return element("div", { class: "split" }, list, element("div", {},
-    element("h2", {}, chosen.op), element("p", {}, chosen.implementation),
-    element("p", { class: "dim" }, `${(chosen.takes ?? []).join(", ")} → ${chosen.gives ?? ""}`),
-    element("div", { role: "tablist" }, ...tabs), text(texts[stage])));
+  const isDrawn = facts.phases.lowered.nodes.some(node => node.kernel === chosen.symbol);
+  return element("div", { class: "split" }, list, element("div", {}, isDrawn ? element("button", { class: "framed",
+    onclick: () => showInGraph(chosen) }, "show in the graph") : null,
+    kernelPanel(chosen)));
 }
 
 function memory() {
@@ -153,10 +173,17 @@ function memory() {
     x: 1000 * one.first / steps, width: 1000 * (one.last - one.first + 1) / steps,
     y: 400 * (1 - (one.offset + one.size) / arena), height: Math.max(400 * one.size / arena, 0.5) },
     element("title", {}, `${bytes(one.size)} at ${one.offset}, steps ${one.first} to ${one.last}`)));
-  return element("div", {}, element("p", {}, `Temporaries in ${bytes(arena)}, without the workspaces of kernels and `
+  const live = Array(steps).fill(0);
+  for (const one of buffers) for (let step = one.first; step <= Math.min(one.last, steps - 1); step++) live[step] += one.size;
+  const most = Math.max(...live), peak = live.indexOf(most);
+  const line = live.flatMap((size, step) => [0, 1].map(end =>
+    `${1000 * (step + end) / steps},${400 * (1 - size / arena)}`)).join(" ");
+  return element("div", {}, element("p", {}, `At most ${bytes(most)} are live at once, in step ${peak} `
+    + `(${facts.calls[peak]?.op ?? ""}): the line. `, `Temporaries in ${bytes(arena)}, without the workspaces of kernels and `
     + "without results in place: the width of a box is its live range, the height its bytes."),
   element("svg", { viewBox: "0 0 1000 400", width: "100%", role: "img",
-    "aria-label": "live ranges and places of temporaries" }, ...boxes),
+    "aria-label": `live ranges and places of temporaries; at most ${bytes(most)} live, in step ${peak}` },
+  ...boxes, element("polyline", { class: "live", points: line })),
   table([["bytes", b => bytes(b.size), true], ["offset", b => b.offset, true],
     ["first step", b => b.first, true], ["last step", b => b.last, true],
     ["written by", b => facts.calls[b.first]?.op ?? ""]],
@@ -187,12 +214,39 @@ function histogram(one) {
       y: 28 * (1 - count / most), height: 28 * count / most })));
 }
 
+// Two compilations or runs: facts of both, kernels by operators, and texts with their differences.
 function comparison() {
   const other = facts.against, rows = other.rows.filter(row => wanted(row.op));
-  return element("div", {}, element("p", {}, `Whole call: ${us(facts.module_seconds)} us; `
-    + `${other.title}: ${us(other.module_seconds)} us. Kernels of the same operators together.`),
-  table([["us here", r => us(r.one), true], ["us there", r => us(r.other), true],
-    ["ratio", r => r.other ? (r.one / r.other).toFixed(2) : "", true], ["operators", r => r.op]], rows));
+  const chosen = other.rows.find(row => row.op === state.row);
+  const pairs = [["title", facts.title, other.title], ["target", facts.target, other.target],
+    ["whole call, us", us(facts.module_seconds), us(other.module_seconds)],
+    ["calls of kernels", facts.calls.length, other.calls.length],
+    ["distinct kernels", facts.kernels.length, other.kernels.length],
+    ["arena", facts.arena === null ? "" : bytes(facts.arena), other.arena === null ? "" : bytes(other.arena)]];
+  const list = table([["us here", r => us(r.one), true], ["us there", r => us(r.other), true],
+    ["ratio", r => r.other ? (r.one / r.other).toFixed(2) : "", true], ["operators", r => r.op],
+    ["implementation", r => r.implementations[0] === r.implementations[1] ? r.implementations[0]
+      : `${r.implementations[0] || "none"} → ${r.implementations[1] || "none"}`]],
+  rows, row => show("Comparison", { row: row.op }), chosen);
+  return element("div", {}, table([["", r => r[0]], ["here", r => r[1]], ["there", r => r[2]]], pairs),
+    element("h2", {}, "Kernels of the same operators together"), list, chosen ? beside(chosen.op) : null);
+}
+
+// The slowest kernel of an operator on both sides; lines that the other side lacks are marked.
+function beside(op) {
+  const slowest = side => {
+    const seconds = symbol => side.calls.filter(call => call.symbol === symbol).reduce((sum, c) => sum + c.seconds, 0);
+    return side.kernels.filter(kernel => kernel.op === op).sort((a, b) => seconds(b.symbol) - seconds(a.symbol))[0];
+  };
+  const both = [slowest(facts), slowest(facts.against)];
+  const texts = both.map(kernel => kernel ? { decision: kernel.decision, ...kernel.texts } : {});
+  const names = [...new Set(texts.flatMap(Object.keys))], stage = names.includes(state.panes[0]) ? state.panes[0] : names[0];
+  const lines = texts.map(one => new Set((one[stage] ?? "").split("\n")));
+  return element("div", {}, element("h2", {}, op),
+    picker("text", names, stage, name => show("Comparison", { panes: [name, state.panes[1]] })),
+    element("div", { class: "split" }, ...both.map((kernel, side) => element("div", {},
+      element("p", { class: "type" }, kernel ? kernel.gives : "no such kernel"),
+      textOf(texts[side][stage] ?? "", line => !lines[1 - side].has(line))))));
 }
 
 const views = { Summary: summary, Graph: graph, Kernels: kernelView, Memory: memory,
@@ -205,6 +259,7 @@ function show(tab, change = {}) {
     button.setAttribute("aria-selected", button.textContent === tab);
     button.setAttribute("tabindex", button.textContent === tab ? 0 : -1);
   }
+  if (change.kernel === undefined && change.row === undefined) tell("");
   view.replaceChildren(views[tab]());
 }
 
@@ -217,8 +272,15 @@ nav.addEventListener("keydown", event => {
   show(names[next]);
   nav.children[next].focus();
 });
-search.addEventListener("input", () => show(state.tab));
+search.addEventListener("input", () => {
+  if (state.tab === "Graph") mark(graphView.drawing, graphView.phase);
+  else show(state.tab);
+});
+search.addEventListener("keydown", event => {
+  if (event.key === "Enter" && state.tab === "Graph") nextFound();
+});
 document.addEventListener("keydown", event => {
   if (event.key === "/" && event.target !== search) { event.preventDefault(); search.focus(); }
 });
-show(names.includes(location.hash.slice(1)) ? location.hash.slice(1) : "Summary");
+const asked = decodeURIComponent(location.hash.slice(1));
+show(names.includes(asked) ? asked : "Summary");
