@@ -20,6 +20,11 @@ class QuantizationOptions:
     error is above ``max_error`` stay wider; ``None``: no bound. ``embeddings`` are tables that
     rows are taken from. ``damping`` (of the mean diagonal of the Hessian) and ``act_order``
     (columns of large activations first) are those of GPTQ.
+
+    Of int8: ``calibration`` finds the ranges of activations (``minmax``, ``percentile``, ``mse``
+    for least squares, ``kl`` for the least divergence), ``percentile`` is what the method of that
+    name keeps, ``activations`` their dtype, and ``smoothing`` how much of the outliers of
+    activations SmoothQuant moves into the weights.
     """
 
     keep: tuple[str, ...] = ()
@@ -28,6 +33,10 @@ class QuantizationOptions:
     embeddings: bool = False
     damping: float = 0.01
     act_order: bool = True
+    calibration: str = "minmax"
+    percentile: float = 99.99
+    activations: str = "uint8"
+    smoothing: float = 0.5
 
     @staticmethod
     def make(values: Mapping[str, Any]) -> QuantizationOptions:
@@ -46,7 +55,20 @@ class QuantizationOptions:
         if not options.damping > 0:
             raise OptionError("damping is out of range", expected="a number above 0, such as 0.01",
                               got=options.damping)
+        options.check_ranges()
         return options
+
+    def check_ranges(self) -> None:
+        """Raise ``OptionError`` for options of int8 that are out of range."""
+        if not 50 < self.percentile <= 100:
+            raise OptionError("percentile is out of range",
+                              expected="a percentage above 50, such as 99.99", got=self.percentile)
+        if self.activations not in ("uint8", "int8"):
+            raise OptionError("activations have 8 bits", expected="uint8 or int8",
+                              got=self.activations)
+        if not 0 <= self.smoothing <= 1:
+            raise OptionError("smoothing is out of range",
+                              expected="0 (weights keep their values) to 1", got=self.smoothing)
 
     def keeps(self, layer: str) -> bool:
         """Whether a pattern of ``keep`` matches the name of a layer."""

@@ -57,10 +57,17 @@ class Scheme:
 
 
 _MIXED = "weft.quantization.mixed:run"
+_STATIC = "weft.quantization.static"
 
 SCHEMES: dict[str, Scheme] = {one.name: one for one in (
     Scheme("bf16", "matmuls and convolutions in bfloat16", _MIXED, {"dtype": "bfloat16"}),
     Scheme("fp16", "matmuls and convolutions in float16", _MIXED, {"dtype": "float16"}),
+    Scheme("int8", "weights and activations in int8, static with data, dynamic without",
+           f"{_STATIC}.calibrated:run", {}, data="used"),
+    Scheme("int8_dynamic", "weights in int8, activations in int8 with a scale per row found at "
+           "run time", f"{_STATIC}.dynamic:run", {}, data="used"),
+    Scheme("smoothquant", "int8 after the outliers of activations moved into the weights",
+           f"{_STATIC}.calibrated:run", {"smooth": True}, data="needed"),
 )}
 
 

@@ -123,3 +123,21 @@ def test_batches_of_matrices(transposed: tuple[bool, bool]) -> None:
     assert "qnn.batch_matmul" in names
     z = var("z", (2, 2, 3, 5), "int8")
     assert "nn.matmul" in check(stored(op.nn.matmul(real(z), real(y), transpose_b=b), 0.5), z, y)
+
+
+def test_parts_that_share_a_scale_are_joined_as_integers() -> None:
+    x, y = var("x", (2, 3), "int8"), var("y", (2, 4), "int8")
+    for parameters, is_joined in (((S, Z), True), ((const(0.1, "float32"), Z), False)):
+        body = op.concatenate([real(x), real(y, *parameters)], axis=1)
+        _, after, _ = converted(stored(op.nn.relu(body)), x, y)
+        (joined,) = [e for e in post_order(after["main"]) if str(getattr(e, "op", "")) ==
+                     "concatenate"]
+        assert (joined.checked_type.dtype.name == "int8") == is_joined
+        check(stored(op.nn.relu(body)), x, y)
+
+
+def test_a_pool_that_is_read_as_real_selects_integers() -> None:
+    x = var("x", (1, 2, 4, 4), "int8")
+    _, after, _ = converted(op.exp(op.nn.max_pool2d(real(x), pool_size=(2, 2))), x)
+    (pool,) = [e for e in post_order(after["main"]) if "max_pool" in str(getattr(e, "op", ""))]
+    assert pool.checked_type.dtype.name == "int8"

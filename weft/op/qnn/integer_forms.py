@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from weft import op
 from weft.ir import Call, Constant, DType, Expr, Op, TensorType, Tuple, const, infer_expr
 from weft.ir.analysis import known_type
@@ -78,6 +80,25 @@ def transpose(call: Call, stored: Sequence[Stored]) -> Stored | None:
         axis = [a % ndim for a in axes].index(x.axis % ndim)
     moved = typed(call.replace(args=(x.expr,), checked_type=None))
     return Stored(moved, x.scale, x.zero, axis)
+
+
+def is_equal(a: Expr, b: Expr) -> bool:
+    """Whether two scales or zero points are known to be equal."""
+    return a is b or (isinstance(a, Constant) and isinstance(b, Constant)
+                      and np.array_equal(a.data, b.data))
+
+
+def concatenate_alike(call: Call, stored: Sequence[Stored]) -> Stored | None:
+    """Parts that share a scale and a zero point are joined as they are."""
+    first = stored[0]
+    dtype = type_of_tensor(first.expr).dtype
+    if not all(x.is_uniform and type_of_tensor(x.expr).dtype == dtype
+               and is_equal(x.scale, first.scale) and is_equal(x.zero, first.zero)
+               for x in stored):
+        return None
+    parts = Tuple(tuple(x.expr for x in stored))
+    joined = typed(call.replace(args=(typed(parts),), checked_type=None))
+    return Stored(joined, first.scale, first.zero, -1)
 
 
 def relu(_: Call, stored: Sequence[Stored]) -> Stored | None:

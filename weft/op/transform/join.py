@@ -255,5 +255,6 @@ split.batching(along("axis"))
 
 concatenate.refer(shape_value="weft.op.shape_values:moved",
                   permuted="weft.op.permuted:concatenate",
-                  requantized_form="weft.op.qnn.integer_forms:concatenate")
+                  requantized_form="weft.op.qnn.integer_forms:concatenate",
+                  integer_form="weft.op.qnn.integer_forms:concatenate_alike")
 split.refer(shape_value="weft.op.shape_values:moved")

@@ -16,7 +16,7 @@ from weft.support.errors import InvalidInputError, OptionError
 from weft.support.suggestion import did_you_mean
 
 BINS = 2048
-_SHRINKS = np.linspace(1.0, 0.3, 71)
+_SHRINKS = np.linspace(1.0, 0.1, 91)
 LEVELS = 256
 
 
@@ -53,7 +53,7 @@ class Histogram:
         width = (self.high - self.low) / BINS
         if not width:
             return np.zeros(BINS)
-        index = np.minimum((values - self.low) / width, BINS - 1).astype(np.int64)
+        index = np.minimum((values - np.float64(self.low)) / width, BINS - 1).astype(np.int64)
         return np.bincount(index, weights, BINS).astype(np.float64)
 
 

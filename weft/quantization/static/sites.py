@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from weft.ir.passes import PassContext, run_pass
 from weft.ir.visitor import children
 from weft.quantization.names import layer_name
 from weft.quantization.options import QuantizationOptions
+from weft.quantization.report import LayerReport
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.transform import (
@@ -100,9 +101,22 @@ def _output_axis(call: Call, ndim: int) -> int:
     for layout, letter in (("kernel_layout", "O"), ("weight_layout", "N")):
         if hasattr(attrs, layout):
             return Layout.parse(getattr(attrs, layout)).index_of(letter)
-    if op_name(call) == "nn.matmul" and ndim == 2:  # noqa: PLR2004
+    if op_name(call) == "nn.matmul" and ndim == 2:
         return 0 if attrs.transpose_b else 1
     return -1
+
+
+def report_of(site: Site, error: float, bound: float | None) -> LayerReport:
+    """What became of a site."""
+    is_kept = bound is not None and error > bound
+    weight = site.weight
+    size = 0 if weight is None else weight.data.nbytes
+    return LayerReport(
+        layer=site.name, operator=op_name(site.call), before="float32",
+        shape=() if weight is None else weight.data.shape,
+        after="float32" if is_kept else "int8", error=error, bytes_before=size,
+        reason=f"error above {bound:g}" if is_kept else "",
+        bytes_after=size if is_kept else size // 4)
 
 
 def anchor_of(tensor: Expr) -> Expr:
@@ -132,15 +146,15 @@ def anchors_of(sites: Sequence[Site]) -> dict[Expr, None]:
 
     A concatenation is quantised part by part, so that no part is stored in float32.
     """
-    found: dict[Expr, None] = {}
-    for site in sites:
-        for tensor in site.activations:
-            anchor = anchor_of(tensor)
-            if op_name(anchor) == "concatenate":
-                for part in operands_of(anchor):  # type: ignore[arg-type]
-                    found.setdefault(anchor_of(part))
-            found.setdefault(anchor)
-    return found
+    found = {anchor_of(tensor): None for site in sites for tensor in site.activations}
+    return found | {part: None for part, _ in joined_parts(found)}
+
+
+def joined_parts(anchors: Iterable[Expr]) -> list[tuple[Expr, Expr]]:
+    """The parts of concatenations, which share the scale of the whole, with the whole."""
+    return [(anchor_of(part), anchor) for anchor in anchors
+            if isinstance(anchor, Call) and op_name(anchor) == "concatenate"
+            for part in operands_of(anchor)]
 
 
 def quantised_readers(function: Function, anchors: Mapping[Expr, object]) -> set[Expr]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -11,10 +11,18 @@ from weft.ir import Call, Constant, Expr, Function, IRModule, const, infer_expr,
 from weft.quantization.options import QuantizationOptions
 from weft.quantization.schemes import Samples
 from weft.quantization.static.observe import channel_maxima
-from weft.quantization.static.sites import Site, simplified, sites_of
+from weft.quantization.static.sites import sites_of
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import as_function, enters, op_name, over_new_children
-from weft.topi.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """``nn.dense`` with a constant weight, whose output channels are ``axis``."""
+
+    call: Call
+    weight: Constant
+    axis: int
 
 
 def smoothed(module: IRModule, samples: Samples, options: QuantizationOptions) -> IRModule:
@@ -24,46 +32,41 @@ def smoothed(module: IRModule, samples: Samples, options: QuantizationOptions) -
     that read the same tensor share ``s``. The division becomes part of the kernel that computes x.
     """
     main = module["main"]
-    readers: dict[Expr, list[Site]] = {}
+    readers: dict[Expr, list[_Layer]] = {}
     for site in sites_of(main, options):
         if op_name(site.call) == "nn.dense" and site.weight is not None:
-            readers.setdefault(site.call.args[0], []).append(site)
+            layer = _Layer(site.call, site.weight, site.axis)
+            readers.setdefault(site.call.args[0], []).append(layer)
     maxima = channel_maxima(module, list(readers), samples)
-    factors = {tensor: _factors(maxima[tensor], sites, options.smoothing)
-               for tensor, sites in readers.items()}
+    factors = {tensor: _factors(maxima[tensor], layers, options.smoothing)
+               for tensor, layers in readers.items()}
     return module.with_function("main", _rewritten(main, readers, factors))
 
 
-def _factors(activations: np.ndarray, sites: Sequence[Site], strength: float) -> np.ndarray:
-    weights = np.max([_input_maxima(site) for site in sites], axis=0)
-    with np.errstate(all="ignore"):
-        factors = activations**strength / weights ** (1 - strength)
-    is_usable = np.isfinite(factors) & (activations > 0) & (weights > 0)
-    return np.where(is_usable, np.maximum(factors, 1e-5), 1).astype(np.float32)
+def _factors(activations: np.ndarray, layers: Sequence[_Layer], strength: float) -> np.ndarray:
+    weights = np.max([np.abs(layer.weight.data).max(axis=layer.axis) for layer in layers], axis=0)
+    is_usable = (activations > 0) & (weights > 0)
+    x, w = np.where(is_usable, activations, 1), np.where(is_usable, weights, 1)
+    return np.clip(x**strength / w ** (1 - strength), 1e-5, 1e5).astype(np.float32)
 
 
-def _input_maxima(site: Site) -> np.ndarray:
-    """The largest magnitude of the weights of each input channel."""
-    return np.asarray(np.abs(site.weight.data).max(axis=site.axis))
-
-
-def _rewritten(main: Function, readers: dict[Expr, list[Site]], factors: dict[Expr, np.ndarray]
-               ) -> Function:
-    layers = {site.call: site for sites in readers.values() for site in sites}
+def _rewritten(main: Function, readers: Mapping[Expr, Sequence[_Layer]],
+               factors: Mapping[Expr, np.ndarray]) -> Function:
+    found = {layer.call: layer for layers in readers.values() for layer in layers}
     new: dict[Expr, Expr] = {}
     inputs: dict[Expr, Expr] = {}
     for node in post_order(main, enter=enters):
-        if node not in layers or not isinstance(node, Call):
+        layer = found.get(node) if isinstance(node, Call) else None
+        if layer is None:
             new[node] = over_new_children(node, new.__getitem__)
             continue
-        tensor = node.args[0]
+        tensor = layer.call.args[0]
         if tensor not in inputs:
             inverse = const((1 / factors[tensor]).astype(np.float32))
             inputs[tensor] = infer_expr(op.multiply(new[tensor], inverse, span=node.span),
                                         trust=True)
-        site = layers[node]
-        scaled = site.weight.data * np.expand_dims(factors[tensor], site.axis)
-        weight = Constant(scaled, span=site.weight.span)
-        new[node] = infer_expr(node.replace(args=(inputs[tensor], weight), checked_type=None),
-                               trust=True)
+        scaled = layer.weight.data * np.expand_dims(factors[tensor], layer.axis)
+        weight = Constant(scaled, span=layer.weight.span)
+        changed = layer.call.replace(args=(inputs[tensor], weight), checked_type=None)
+        new[node] = infer_expr(changed, trust=True)
     return as_function(new[main])

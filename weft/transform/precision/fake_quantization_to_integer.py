@@ -13,11 +13,21 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
 
-import numpy as np
-
 from weft import op
 from weft.codegen.backend import cost_model_of
-from weft.ir import Call, Constant, Expr, Function, Op, Tuple, TupleGetItem, const, infer_expr
+from weft.ir import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    Op,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    const,
+    infer_expr,
+)
+from weft.ir.analysis import known_type
 from weft.ir.contents import Seeks
 from weft.ir.dtype import DType
 from weft.ir.passes import FunctionPass, PassContext, register_pass
@@ -28,6 +38,7 @@ from weft.op.qnn.integer_forms import (
     RequantizedForm,
     Stored,
     integer_form_of,
+    is_equal,
     type_of_tensor,
     typed,
 )
@@ -108,14 +119,18 @@ class _Conversion:
             if closed is not None:
                 self.real[call] = infer_expr(closed, trust=True)
         elif keep is not None:
-            arguments = [self._operand(a) for a in call.args]
+            operands = _operands(call)
+            arguments = [self._operand(a) for a in operands]
             found = [a for a in arguments if a is not None]
-            is_stored = any(a in self.stored for a in call.args)
+            is_stored = any(a in self.stored for a in operands)
             if is_stored and len(found) == len(arguments) and self._may_multiply(call, found):
                 kept = keep(call, found)
                 if kept is not None:
                     self.stored[call] = kept
-                    if traits_of(call).is_contraction:
+                    traits = traits_of(call)
+                    # Moved as integers, elements take a quarter of the bytes.
+                    is_moved = traits.keeps_scale and isinstance(known_type(call), TensorType)
+                    if traits.is_contraction or is_moved:
                         self.real[call] = typed(op.qnn.dequantize(
                             kept.expr, kept.scale, kept.zero, axis=kept.axis, span=call.span))
 
@@ -153,7 +168,7 @@ class _Conversion:
         rule: RequantizedForm | None = inner.op.hook("requantized_form")
         if rule is None or type_of_tensor(scale).shape != ():
             return None
-        fields = inner.args[0].fields if isinstance(inner.args[0], Tuple) else inner.args
+        fields = _operands(inner)
         stored = [self.stored[f] for f in fields if f in self.stored]
         same = {type_of_tensor(s.expr).dtype for s in stored} == {attrs.out_dtype}
         if len(stored) != len(fields) or not same or not all(s.is_uniform for s in stored):
@@ -161,9 +176,13 @@ class _Conversion:
         return rule(inner, stored, out, attrs.rounding)
 
 
+def _operands(call: Call) -> tuple[Expr, ...]:
+    """The arguments, or the fields of a single one that is a tuple."""
+    (first, *others) = call.args
+    return first.fields if isinstance(first, Tuple) and not others else call.args
+
+
 def _is_alike(x: Stored, out: tuple[Expr, Expr], dtype: DType) -> bool:
     """Whether requantizing ``x`` with these parameters would leave it unchanged."""
-    same = all(a is b or (isinstance(a, Constant) and isinstance(b, Constant)
-                          and np.array_equal(a.data, b.data))
-               for a, b in zip((x.scale, x.zero), out, strict=True))
+    same = all(map(is_equal, (x.scale, x.zero), out))
     return same and x.is_uniform and type_of_tensor(x.expr).dtype == dtype
