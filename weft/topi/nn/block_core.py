@@ -41,6 +41,10 @@ class Block(Protocol):
 
     def shift_right(self, value: Value, bits: Value) -> Value: ...
 
+    def bit(self, at: int, lane: Value) -> Value:
+        """Bit ``lane`` of two bytes, 0 or 1."""
+        ...
+
     def lookup(self, table: tuple[int, ...], index: Value) -> Value: ...
 
 

@@ -34,8 +34,7 @@ def _nibble(at: int) -> Callable[[Block, int, Value], Value]:
 
 def _fifth_bit(b: Block, at: int, run: int, lane: Value) -> Value:
     """A bit of 32 in four bytes, as 16 or 0."""
-    bits = b.byte(at + 2 * run) + b.byte(at + 2 * run + 1) * 256
-    return b.shift_right(bits, lane) % 2 * 16
+    return b.bit(at + 2 * run, lane) * 16
 
 
 def _first_scale(b: Block, run: int) -> Value:

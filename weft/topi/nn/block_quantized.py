@@ -59,6 +59,9 @@ class ArrayBlocks:
     def shift_right(self, value: np.ndarray, bits: np.ndarray) -> np.ndarray:
         return value >> bits
 
+    def bit(self, at: int, lane: np.ndarray) -> np.ndarray:
+        return self.byte(at + lane // 8) >> lane % 8 & 1
+
     def lookup(self, table: tuple[int, ...], index: np.ndarray) -> np.ndarray:
         return np.array(table, np.int32)[index]
 
@@ -98,6 +101,10 @@ class LoopBlocks:
 
     def shift_right(self, value: PrimExpr, bits: PrimExpr) -> PrimExpr:
         return call(int32, "shift_right", value, bits.astype(int32))
+
+    def bit(self, at: int, lane: PrimExpr) -> PrimExpr:
+        bits = self.byte(at) + self.byte(at + 1) * 256
+        return self.shift_right(bits, lane) % 2
 
     def lookup(self, table: tuple[int, ...], index: PrimExpr) -> PrimExpr:
         return call(int32, "table_lookup", index, *(const(n, int32) for n in table))

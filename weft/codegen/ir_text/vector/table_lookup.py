@@ -7,6 +7,7 @@ memory and each lane loads its entry.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from weft.codegen.ir_text.emit.state import FunctionState, emit
@@ -72,6 +73,8 @@ def _constant(entry: PrimExpr, dtype: DType) -> str:
 
 
 def _permute_unit(target: LlvmTarget, dtype: DType) -> _PermuteUnit | None:
+    if dtype.bits == 8:
+        return _byte_unit(target)
     if dtype.bits == 32 and target.arch == "aarch64":
         return _PermuteUnit(32, 4, 16, _permute_bytes)
     if target.arch != "x86_64" or dtype.bits < 32:
@@ -81,6 +84,19 @@ def _permute_unit(target: LlvmTarget, dtype: DType) -> _PermuteUnit | None:
         return _PermuteUnit(dtype.bits, lanes, 2 * lanes, _permute_avx512)
     has_avx2 = dtype.bits == 32 and target.has("avx2")
     return _PermuteUnit(32, 8, 8, _permute_avx2) if has_avx2 else None
+
+
+def _byte_unit(target: LlvmTarget) -> _PermuteUnit | None:
+    """A table of 16 bytes in each 128 bits of a register."""
+    if target.arch == "aarch64":
+        return _PermuteUnit(8, 16, 16, functools.partial(_shuffle_bytes, "aarch64.neon.tbl1.v16i8", 16))
+    if target.arch != "x86_64":
+        return None
+    for feature, lanes, name in (("avx512bw", 64, "avx512.pshuf.b.512"),
+                                 ("avx2", 32, "avx2.pshuf.b"), ("ssse3", 16, "ssse3.pshuf.b.128")):
+        if target.has(feature):
+            return _PermuteUnit(8, lanes, 16, functools.partial(_shuffle_bytes, f"x86.{name}", lanes))
+    return None
 
 
 # lookup in registers
@@ -148,6 +164,13 @@ def _permute_avx2(out: FunctionWriter, indices: str, tables: list[str]) -> str:
     kind = "<8 x i32>"
     callee = out.module.declare("llvm.x86.avx2.permd", f"{kind} @({kind}, {kind})")
     return out.emit(f"call {kind} {callee}({kind} {tables[0]}, {kind} {indices})")
+
+
+def _shuffle_bytes(name: str, lanes: int, out: FunctionWriter, indices: str, tables: list[str]) -> str:
+    kind = vector_of("i8", lanes)
+    low = out.emit(f"and {kind} {indices}, {splat('15', 'i8', lanes)}")
+    callee = out.module.declare(f"llvm.{name}", f"{kind} @({kind}, {kind})")
+    return out.emit(f"call {kind} {callee}({kind} {tables[0]}, {kind} {low})")
 
 
 def _permute_bytes(out: FunctionWriter, indices: str, tables: list[str]) -> str:

@@ -16,8 +16,11 @@ from collections.abc import Callable, Sequence
 from weft import te
 from weft.codegen.ir_text.types import value_type, vector_of
 from weft.codegen.ir_text.writer import FunctionWriter
+from weft.codegen.llvm.vector.byte_product import BYTE_PRODUCTS
 from weft.ir.dtype import DType
 from weft.tir.instruction import Emit, Instruction
+
+__all__ = ["BYTE_PRODUCTS", "DOT_PRODUCTS"]
 
 X86, ARM = ("x86_64",), ("aarch64",)
 # (writer, LLVM type of the accumulators, accumulators, broadcast a, b) -> the result

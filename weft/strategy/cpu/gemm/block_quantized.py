@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterator
 
 from weft import te
 from weft.codegen.cost_model import tensor_types, typical_elements
-from weft.ir import Call, TensorType, float32, int64
+from weft.ir import Call, Expr, TensorType, float32, int64
 from weft.op.nn.block_quantized import BlockQuantizedDenseAttrs
 from weft.strategy.common.row_major import row_count, unravel
 from weft.strategy.cpu.attention.decode_loops import unrolled, with_row_sums
 from weft.strategy.cpu.attention.fused_tile import loop
 from weft.strategy.cpu.attention.strategy import schedule_attention
 from weft.strategy.cpu.default import schedule_default
+from weft.strategy.cpu.gemm.block_int8 import BlockInt8Loops, tile_for, unit_of
+from weft.strategy.cpu.gemm.byte_products import byte_products
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.implementation import Implementation, attrs_of
 from weft.strategy.registry import strategy
@@ -41,7 +43,13 @@ from weft.tir import (
 )
 from weft.tir.expr import PrimExpr, Var, const, int_value, minimum
 from weft.topi.nn.block_formats import RUN, BlockFormat, block_format
-from weft.topi.nn.block_quantized import Activations, LoopBlocks, quant_range, store_block
+from weft.topi.nn.block_quantized import (
+    GROUP,
+    Activations,
+    LoopBlocks,
+    quant_range,
+    store_block,
+)
 from weft.topi.nn.dense import accumulator_dtype
 
 NR = 4  # rows of the weight in a register tile: their FMAs hide each other's latency
@@ -67,9 +75,37 @@ def block_quantized_dense(call: Call, target: CpuTarget) -> Iterator[Implementat
         cycles = max(expansion + products, transfer)
         yield Implementation("nn.block_quantized_dense.cpu.registers", schedule_attention, compute,
                              model.seconds(cycles))
+    if is_rounded and sums is float32:
+        yield from _with_int8(call, form, target, rows, elements)
     scalar = rows * elements * (model.unblocked_fma_cycles + model.dequantize_vector_cycles)
     yield Implementation("nn.block_quantized_dense.cpu.generic", schedule_default,
                          seconds=model.seconds(scalar))
+
+
+def _with_int8(call: Call, form: BlockFormat, target: CpuTarget, rows: float, elements: float
+               ) -> Iterator[Implementation]:
+    """Products of bytes, where the CPU has them and sizes are whole."""
+    columns, depth = (_known(call.args[1], 0), _known(call.args[0], -1))
+    found = quant_range(form)
+    products = None if found is None else byte_products(target, *found)
+    if products is None or not depth or depth % GROUP or (columns or 0) < products.rows:
+        return
+    tile, unit = tile_for(products, target.vector_registers, columns or 0), unit_of(form)
+    loops = BlockInt8Loops(form, products, tile, unit)
+    model = machine_model(target)
+    per_unit = products.instructions(unit // 4) + loops.scalings
+    units = elements / unit / products.rows
+    unpacking = elements / products.bits * 8 * model.dequantize_vector_cycles
+    transfer = model.weight_cycles(elements / form.elements * form.nbytes)
+    cycles = max(unpacking + rows * units * per_unit / model.fma_per_cycle, transfer)
+    yield Implementation("nn.block_quantized_dense.cpu.int8", schedule_attention,
+                         functools.partial(_compute, loops=loops), model.seconds(cycles))
+
+
+def _known(arg: Expr, axis: int) -> int | None:
+    kind = arg.checked_type
+    size = kind.shape[axis] if isinstance(kind, TensorType) else None
+    return size if isinstance(size, int) else None
 
 
 def _sizes(call: Call, form: BlockFormat) -> tuple[float, float]:
@@ -83,7 +119,7 @@ def _sizes(call: Call, form: BlockFormat) -> tuple[float, float]:
 
 
 def _compute(data: te.Tensor, weight: te.Tensor, attrs: BlockQuantizedDenseAttrs, *,
-             loops: BlockQuantizedLoops) -> te.Tensor:
+             loops: Callable[[tuple[Buffer, ...], tuple[Buffer, ...]], Stmt]) -> te.Tensor:
     del attrs
     return te.extern([(*data.shape[:-1], weight.shape[0])], (data, weight), loops, [data.dtype],
                      "block_quantized_dense")[0]
