@@ -17,9 +17,10 @@ from weft.topi.nn.block_quantized import quant_range, rounded_rows
 COLUMNS, DEPTH = 37, 512
 HASWELL = "llvm -mcpu=haswell"
 ALDERLAKE = "llvm -mcpu=haswell -mattr=+avxvnni"
-QUICK = (("q8_0", "cpu"), ("q4_k", "cpu"), ("q8_0", HASWELL), ("q5_0", HASWELL))
-LONG = [(kind, target) for kind in FORMATS for target in ("cpu", HASWELL, ALDERLAKE)
-        if (kind, target) not in QUICK]
+QUICK = (("q8_0", "cpu"), ("q4_k", "cpu"), ("int4_g16", "cpu"), ("q8_0", HASWELL),
+         ("q5_0", HASWELL))
+LONG = [(kind, target) for kind in (*FORMATS, "int4_g64_z", "int8_g32_f32", "int8_g64_z")
+        for target in ("cpu", HASWELL) if (kind, target) not in QUICK]
 
 
 @functools.cache

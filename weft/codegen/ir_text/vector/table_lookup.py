@@ -89,14 +89,18 @@ def _permute_unit(target: LlvmTarget, dtype: DType) -> _PermuteUnit | None:
 def _byte_unit(target: LlvmTarget) -> _PermuteUnit | None:
     """A table of 16 bytes in each 128 bits of a register."""
     if target.arch == "aarch64":
-        return _PermuteUnit(8, 16, 16, functools.partial(_shuffle_bytes, "aarch64.neon.tbl1.v16i8", 16))
+        return _byte_shuffle("aarch64.neon.tbl1.v16i8", 16)
     if target.arch != "x86_64":
         return None
     for feature, lanes, name in (("avx512bw", 64, "avx512.pshuf.b.512"),
                                  ("avx2", 32, "avx2.pshuf.b"), ("ssse3", 16, "ssse3.pshuf.b.128")):
         if target.has(feature):
-            return _PermuteUnit(8, lanes, 16, functools.partial(_shuffle_bytes, f"x86.{name}", lanes))
+            return _byte_shuffle(f"x86.{name}", lanes)
     return None
+
+
+def _byte_shuffle(name: str, lanes: int) -> _PermuteUnit:
+    return _PermuteUnit(8, lanes, 16, functools.partial(_shuffle_bytes, name, lanes))
 
 
 # lookup in registers
@@ -166,7 +170,8 @@ def _permute_avx2(out: FunctionWriter, indices: str, tables: list[str]) -> str:
     return out.emit(f"call {kind} {callee}({kind} {tables[0]}, {kind} {indices})")
 
 
-def _shuffle_bytes(name: str, lanes: int, out: FunctionWriter, indices: str, tables: list[str]) -> str:
+def _shuffle_bytes(name: str, lanes: int, out: FunctionWriter, indices: str, tables: list[str]
+                   ) -> str:
     kind = vector_of("i8", lanes)
     low = out.emit(f"and {kind} {indices}, {splat('15', 'i8', lanes)}")
     callee = out.module.declare(f"llvm.{name}", f"{kind} @({kind}, {kind})")

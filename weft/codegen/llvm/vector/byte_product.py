@@ -27,9 +27,9 @@ def _intrinsic(name: str, operand: str) -> Emit:
         for text, kind in zip(values, dtypes, strict=True):
             given = value_type(kind)
             if kind.bits == 8 and given != operand:
-                text = out.emit(f"bitcast {given} {text} to {operand}")
-                given = operand
-            typed.append(f"{given} {text}")
+                typed.append(f"{operand} {out.emit(f'bitcast {given} {text} to {operand}')}")
+            else:
+                typed.append(f"{given} {text}")
         result = value_type(dtype)
         kinds = ", ".join(t.partition("> ")[0] + ">" for t in typed)
         callee = out.module.declare(name, f"{result} @({kinds})")

@@ -60,8 +60,8 @@ def unit_of(form: BlockFormat) -> int:
     """The neighbours whose products are summed as integers: two runs of one scale, or one."""
     if form.elements % GROUP:
         return RUN
-    block = ScaleVectors(Buffer("block", (const(1), const(form.nbytes)), DType.of("uint8")), (const(0),),
-                         const(0), form.nbytes)
+    buffer = Buffer("block", (const(1), const(form.nbytes)), DType.of("uint8"))
+    block = ScaleVectors(buffer, (const(0),), const(0), form.nbytes)
     for run in range(0, form.runs, 2):
         numbers = [(form.scale(block, r), form.offset(block, r) if form.offset else None)
                    for r in (run, run + 1)]

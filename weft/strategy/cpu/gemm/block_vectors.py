@@ -145,10 +145,17 @@ class QuantVectors:
         return call(index.dtype, "table_lookup", index,
                     *(const(n, index.dtype) for n in table))
 
-    def half(self, at: PrimExpr | int) -> PrimExpr:
+    def half(self, at: int) -> PrimExpr:
         raise InternalError("a quant of bytes reads a float", got=at)
 
-    single = half_of = number = half
+    def single(self, at: int) -> PrimExpr:
+        return self.half(at)
+
+    def half_of(self, bits: PrimExpr) -> PrimExpr:
+        raise InternalError("a quant of bytes is a float", got=bits)
+
+    def number(self, value: PrimExpr) -> PrimExpr:
+        return self.half_of(value)
 
 
 def _bytes(values: Sequence[int]) -> PrimExpr:
