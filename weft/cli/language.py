@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -101,10 +102,12 @@ def _write(chunks: Iterable[str]) -> str:
 @click.command("generate")
 @_model_options
 @click.option("--prompt", required=True, help="the text to continue (- is standard input)")
+@click.option("--cache", metavar="FILE", default=None, type=click.Path(dir_okay=False),
+              help="keep what was computed of the prompt in FILE, and start from it if it is there")
 @click.option("--stop", multiple=True, help="end the reply before this text")
 @_form_options
 @_sampling_options
-def generate_command(path: str, prompt: str, stop: tuple[str, ...], capacity: int | None,
+def generate_command(path: str, prompt: str, stop: tuple[str, ...], cache: str | None, capacity: int | None,
                      dtype: str | None, threads: int | None, **sampling: Any) -> None:
     """Continue a text with MODEL, a Hugging Face folder or a GGUF file.
 
@@ -113,7 +116,10 @@ def generate_command(path: str, prompt: str, stop: tuple[str, ...], capacity: in
     with session(threads):
         model, clock = _load(path, capacity, dtype), _Clock()
         text = sys.stdin.read() if prompt == "-" else prompt
-        _write(model.stream(text, stop=stop, on_token=clock.count, **_options(**sampling)))
+        if cache is not None and not Path(cache).exists():
+            model.save_cache(text, cache)
+        _write(model.stream(text, stop=stop, cache=cache, on_token=clock.count,
+                            **_options(**sampling)))
         clock.report()
 
 

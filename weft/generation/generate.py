@@ -81,8 +81,11 @@ def generate(
 
 def stream(module: Decoder, ids: Sequence[int] | np.ndarray | None = None, *, key: int = 0,
            source: Any = None, sampling: Sampling | None = None,
-           constraint: MakeConstraint | None = None, **stopping: Any) -> Iterator[int]:
+           constraint: MakeConstraint | None = None, cached: np.ndarray | None = None,
+           **stopping: Any) -> Iterator[int]:
     """The tokens after one prompt, each as soon as it is known.
+
+    ``cached`` are tokens that slot 0 of the decoder holds already.
 
     ``stopping`` are the stop conditions of ``generate``. Leaving the iterator ends the generation.
     """
@@ -91,6 +94,8 @@ def stream(module: Decoder, ids: Sequence[int] | np.ndarray | None = None, *, ke
         raise InvalidInputError("a stream has one prompt", got=f"{len(pairs)} prompts")
     prompt, read = pairs[0]
     session = Session(module)
+    if cached is not None:
+        session.adopt(0, cached)
     request = session.submit(prompt, sampling=sampling or Sampling(), key=key, source=read,
                    constraint=None if constraint is None else constraint(), **stopping)
     try:

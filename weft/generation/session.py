@@ -93,6 +93,10 @@ class Session:
             self._waiting.remove(request)
             request.finish_reason = "cancelled"
 
+    def adopt(self, slot: int, tokens: np.ndarray) -> None:
+        """Start prompts from what the decoder holds already: ``tokens`` in an idle slot."""
+        self._table.adopt(slot, tokens)
+
     def run(self) -> None:
         """Step until all requests have finished."""
         while self._waiting or self._running or self._unreported:

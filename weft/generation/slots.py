@@ -95,6 +95,10 @@ class SlotTable:
             self._decoder.free(slot)
             self._idle[slot] = EMPTY
 
+    def adopt(self, slot: int, tokens: np.ndarray) -> None:
+        """Note that the cache of an idle slot holds ``tokens``, which no request of it has read."""
+        self._idle[slot] = Cached(tokens)
+
     def clear(self) -> None:
         """Empty all idle slots."""
         for slot in self._idle:

@@ -13,7 +13,7 @@ import numpy as np
 from weft.models.block_table import BlockTable
 from weft.models.decoder import check_append, check_copy, check_slot, check_truncate
 from weft.runtime.executable import Executable
-from weft.support.errors import ArtifactError
+from weft.support.errors import ArtifactError, InvalidInputError
 
 # Tokens that take as long to compute as all weights take to read.
 CALL_TOKENS = 32
@@ -123,6 +123,32 @@ class PagedDecoder:
 
     def free(self, slot: int) -> None:
         self.truncate(slot, 0)
+
+    def cached(self, slot: int) -> list[np.ndarray]:
+        """Copies of what a slot holds of each cache, [heads, tokens, head dim]."""
+        length = self.length(slot)
+        blocks = self._blocks.rows[slot][:-(-length // self._blocks.block_size)]
+        return [cache[blocks].swapaxes(0, 1).reshape(cache.shape[1], -1, cache.shape[3])[:, :length]
+                for cache in self._caches]
+
+    def restore(self, slot: int, length: int, arrays: Sequence[np.ndarray], *, where: Any = None
+                ) -> None:
+        """Fill a slot with what ``cached`` gave; ``InvalidInputError`` for what does not fit."""
+        check_slot(self, slot)
+        wanted = [((cache.shape[1], length, cache.shape[3]), cache.dtype) for cache in self._caches]
+        found = [(array.shape, array.dtype) for array in arrays]
+        if length > self._capacity or found != wanted:
+            raise InvalidInputError("the caches have other sizes or another dtype", where=where,
+                                    expected=f"{len(wanted)} arrays like {wanted[:1]}",
+                                    got=f"{len(found)} arrays like {found[:1]}")
+        self.free(slot)
+        self._copy_blocks(self._blocks.reserve(slot, length))
+        size = self._blocks.block_size
+        for number, block in enumerate(self._blocks.rows[slot][:-(-length // size)]):
+            for cache, array in zip(self._caches, arrays, strict=True):
+                part = array[:, number * size:(number + 1) * size]
+                cache[block][:, :part.shape[1]] = part
+        self._blocks.lengths[slot] = length
 
     def _check_append(self, slots: Sequence[int], ids: Sequence[np.ndarray]) -> None:
         check_append(self, slots, ids)

@@ -24,6 +24,21 @@ def test_generate_writes_the_reply_alone(folder: Path, capsys: pytest.CaptureFix
     assert "tokens/s" in err
 
 
+def test_generate_keeps_the_prompt_and_replies_in_a_form(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "form").write_text("[0-9]{4}", encoding="utf-8")
+    cache = tmp_path / "cache"
+    line = ["generate", folder, "--prompt", "Hi there", "--regex", tmp_path / "form",
+            "--cache", cache]
+    code, out, _ = run(line, capsys)
+    assert code == 0
+    assert out[:-1].isdecimal()
+    written = cache.stat().st_mtime_ns
+    assert run(line, capsys)[1] == out
+    assert cache.stat().st_mtime_ns == written
+
+
 def test_chat_answers_each_line_and_forgets(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from weft.generation.generate import stream
 from weft.generation.sampling import Sampling
 from weft.generation.text.chat_template import ChatTemplate
 from weft.generation.text.grammar import Grammar, GrammarTokens, one_grammar
+from weft.generation.text.prompt_cache import load_cache, save_cache
 from weft.generation.text.stop_texts import as_stop_texts, until_stop
 from weft.generation.text.tokenizer import Tokenizer
 from weft.models.compiled_decoder import CompiledDecoder
@@ -26,16 +28,19 @@ SCORED_TOKENS = 64  # logits of a call; those of a whole text would not fit into
 class LanguageModel:
     """A model that continues texts: ``weft.models.load`` makes one of a folder or a file.
 
-    ``make_encoder`` compiles the decoder without its last matrix, which ``embed`` needs.
+    ``make_encoder`` compiles the decoder without its last matrix, which ``embed`` needs;
+    ``identity`` tells the model from others, whose caches of prompts it refuses.
     """
 
     def __init__(self, decoder: CompiledDecoder, tokenizer: Tokenizer, *,
                  template: ChatTemplate | None = None,
-                 make_encoder: Callable[[], CompiledDecoder] | None = None) -> None:
+                 make_encoder: Callable[[], CompiledDecoder] | None = None,
+                 identity: bytes = b"") -> None:
         self.decoder = decoder
         self.tokenizer = tokenizer
         self.template = template
         self._make_encoder = make_encoder
+        self._identity = identity
         self._encoder: CompiledDecoder | None = None
         self._grammar_tokens: GrammarTokens | None = None
 
@@ -53,14 +58,16 @@ class LanguageModel:
                min_p: float = 0.0, repetition_penalty: float = 1.0, seed: int = 0,
                stop: str | Iterable[str] = (), json_schema: str | Mapping[str, Any] | None = None,
                grammar: str | None = None, regex: str | None = None,
+               cache: str | Path | None = None,
                on_token: Callable[[int], object] | None = None) -> Iterator[str]:
         """``generate`` in chunks, each as soon as it is known; leaving the loop ends the reply.
 
         Without ``temperature`` each token is the likeliest one. The reply ends before a text of
         ``stop``, at the model's token for an end, or with the form that it was given: JSON with a
         schema, a text of a grammar (Lark's notation, or GBNF), or of a regular expression. It may
-        be cut by ``max_tokens`` before it has this form. ``on_token`` is called with every token,
-        also those that write nothing.
+        be cut by ``max_tokens`` before it has this form. ``cache`` is a file of ``save_cache``:
+        the beginning that the prompt shares with it is not read again. ``on_token`` is called with
+        every token, also those that write nothing.
         """
         constraint = self.constraint(json_schema=json_schema, grammar=grammar, regex=regex)
         check_count("max_tokens", max_tokens)
@@ -73,9 +80,10 @@ class LanguageModel:
                 help="load the model with a larger capacity=")
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
                             repetition_penalty=repetition_penalty)
+        cached = None if cache is None else load_cache(self.decoder, 0, self._identity, Path(cache))
         found = stream(self.decoder, ids, key=seed, sampling=sampling,
                        max_new_tokens=min(max_tokens, room), stop_tokens=self.tokenizer.eos,
-                       constraint=constraint)
+                       constraint=constraint, cached=cached)
         return until_stop(self._chunks(found, on_token), texts)
 
     def _chunks(self, tokens: Iterator[int], on_token: Callable[[int], object] | None
@@ -91,6 +99,19 @@ class LanguageModel:
         for _, chunk in self.tokenizer.text_chunks(before_the_end()):
             if chunk:
                 yield chunk
+
+    def save_cache(self, prompt: str | Sequence[Message], path: str | Path) -> None:
+        """Read a prompt, and write its keys and values to a file, which ``stream`` reads.
+
+        The file is there whole or not at all, and only this model takes it.
+        """
+        ids = np.array(self.tokens_of(prompt), np.int64)
+        self.decoder.free(0)
+        try:
+            self.decoder.prefill([0], [ids])
+            save_cache(self.decoder, 0, ids, self._identity, Path(path))
+        finally:
+            self.decoder.free(0)
 
     def constraint(self, *, json_schema: str | Mapping[str, Any] | None = None,
                    grammar: str | None = None, regex: str | None = None) -> MakeConstraint | None:

@@ -9,6 +9,7 @@ from typing import Any
 from weft.generation.text.chat_template import ChatTemplate
 from weft.generation.text.gguf_tokenizer import gguf_tokenizer
 from weft.generation.text.language_model import LanguageModel
+from weft.generation.text.prompt_cache import identity_of
 from weft.generation.text.tokenizer import Tokenizer
 from weft.models.architecture import Architecture, Weights
 from weft.models.compiled_decoder import CompiledDecoder
@@ -57,7 +58,8 @@ def load(path: str | Path, *, capacity: int | None = None, batch: int = 1,
     return LanguageModel(
         decoder, files.tokenizer, template=files.template,
         make_encoder=lambda: CompiledDecoder(files.architecture, files.weights.without_output(),
-                                             **options))
+                                             **options),
+        identity=identity_of(files.architecture, files.weights))
 
 
 def read_files(path: Path) -> ModelFiles:
