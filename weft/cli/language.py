@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
@@ -14,21 +15,35 @@ from weft.cli.common import session
 from weft.support.dataclass import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
+Load: TypeAlias = Callable[[], Any]
 
 
-def _model_options(command: F) -> F:
-    """MODEL, and how it is loaded."""
+def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """MODEL, and how it is loaded: ``command`` gets ``load``, which loads it in a session."""
+    names = ("path", "capacity", "dtype", "lora", "activations")
+
+    @functools.wraps(command)
+    def with_model(threads: int | None, **options: Any) -> None:
+        given = {name: options.pop(name) for name in names}
+        with session(threads):
+            command(load=lambda: _load(**given), **options)
+
+    made: Callable[..., Any] = with_model
     for option in (
         click.option("--threads", type=click.IntRange(1), default=None,
                      help="threads of compiled code (default: WEFT_THREADS, else all CPUs)"),
+        click.option("--activations", type=click.Choice(["float32", "int8"]), default=None,
+                     help="what products with weights in blocks read of activations"),
+        click.option("--lora", multiple=True, metavar="ADAPTER", type=click.Path(exists=True),
+                     help="add a low-rank adapter to the weights (may be given several times)"),
         click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default=None,
                      help="dtype of activations and of weights that are not quantised"),
         click.option("--capacity", type=click.IntRange(1), default=None,
                      help="most tokens of a text with its reply (default: the model's, to 4096)"),
         click.argument("path", metavar="MODEL", type=click.Path(exists=True)),
     ):
-        command = option(command)
-    return command
+        made = option(made)
+    return made
 
 
 def _sampling_options(command: F) -> F:
@@ -56,10 +71,10 @@ def _form_options(command: F) -> F:
     return command
 
 
-def _load(path: str, capacity: int | None, dtype: str | None) -> Any:
+def _load(path: str, lora: tuple[str, ...], **options: Any) -> Any:
     from weft.generation.text.load import load
 
-    return load(path, capacity=capacity, dtype=dtype)
+    return load(path, adapters=lora, **options)
 
 
 @dataclass
@@ -107,46 +122,42 @@ def _write(chunks: Iterable[str]) -> str:
 @click.option("--stop", multiple=True, help="end the reply before this text")
 @_form_options
 @_sampling_options
-def generate_command(path: str, prompt: str, stop: tuple[str, ...], cache: str | None, capacity: int | None,
-                     dtype: str | None, threads: int | None, **sampling: Any) -> None:
+def generate_command(load: Load, prompt: str, stop: tuple[str, ...], cache: str | None,
+                     **sampling: Any) -> None:
     """Continue a text with MODEL, a Hugging Face folder or a GGUF file.
 
     The reply alone is on standard output; tokens per second are on standard error.
     """
-    with session(threads):
-        model, clock = _load(path, capacity, dtype), _Clock()
-        text = sys.stdin.read() if prompt == "-" else prompt
-        if cache is not None and not Path(cache).exists():
-            model.save_cache(text, cache)
-        _write(model.stream(text, stop=stop, cache=cache, on_token=clock.count,
-                            **_options(**sampling)))
-        clock.report()
+    model, clock = load(), _Clock()
+    text = sys.stdin.read() if prompt == "-" else prompt
+    if cache is not None and not Path(cache).exists():
+        model.save_cache(text, cache)
+    _write(model.stream(text, stop=stop, cache=cache, on_token=clock.count, **_options(**sampling)))
+    clock.report()
 
 
 @click.command("chat")
 @_model_options
 @click.option("--system", default=None, help="the first message, which sets the tone")
 @_sampling_options
-def chat_command(path: str, system: str | None, capacity: int | None, dtype: str | None,
-                 threads: int | None, **sampling: Any) -> None:
+def chat_command(load: Load, system: str | None, **sampling: Any) -> None:
     """Talk with MODEL, a Hugging Face folder or a GGUF file.
 
     Ctrl-C ends a reply; an empty line or Ctrl-D ends the program. A chat that has filled the
     context of the model forgets its first messages.
     """
-    with session(threads):
-        model = _load(path, capacity, dtype)
-        messages = [] if system is None else [{"role": "system", "content": system}]
-        kept = len(messages)
-        while text := _ask():
-            messages.append({"role": "user", "content": text})
-            while (len(messages) > kept + 1
-                   and len(model.tokens_of(messages)) >= model.decoder.capacity):
-                del messages[kept:kept + 2]
-            clock = _Clock()
-            reply = _write(model.stream(messages, on_token=clock.count, **_options(**sampling)))
-            clock.report()
-            messages.append({"role": "assistant", "content": reply})
+    model = load()
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    kept = len(messages)
+    while text := _ask():
+        messages.append({"role": "user", "content": text})
+        while (len(messages) > kept + 1
+               and len(model.tokens_of(messages)) >= model.decoder.capacity):
+            del messages[kept:kept + 2]
+        clock = _Clock()
+        reply = _write(model.stream(messages, on_token=clock.count, **_options(**sampling)))
+        clock.report()
+        messages.append({"role": "assistant", "content": reply})
 
 
 def _ask() -> str:
@@ -162,22 +173,17 @@ def _ask() -> str:
 @click.argument("texts", nargs=-1, required=True)
 @click.option("--pooling", type=click.Choice(["mean", "last"]), default="mean", show_default=True,
               help="the mean of the states of all tokens, or the last state")
-def embed_command(path: str, texts: tuple[str, ...], pooling: Any, capacity: int | None,
-                  dtype: str | None, threads: int | None) -> None:
+def embed_command(load: Load, texts: tuple[str, ...], pooling: Any) -> None:
     """Print a vector for each of TEXTS, the state of the last layer of MODEL, as a line of JSON."""
     import json
 
-    with session(threads):
-        for vector in _load(path, capacity, dtype).embed(texts, pooling=pooling):
-            click.echo(json.dumps([round(float(value), 7) for value in vector]))
+    for vector in load().embed(texts, pooling=pooling):
+        click.echo(json.dumps([round(float(value), 7) for value in vector]))
 
 
 @click.command("perplexity")
 @_model_options
 @click.argument("file", type=click.File("r", encoding="utf-8"))
-def perplexity_command(path: str, file: Any, capacity: int | None, dtype: str | None,
-                       threads: int | None) -> None:
+def perplexity_command(load: Load, file: Any) -> None:
     """Print the perplexity of MODEL on the text of FILE (- is standard input)."""
-    with session(threads):
-        model = _load(path, capacity, dtype)
-        click.echo(f"{model.perplexity(file.read()):.4f}")
+    click.echo(f"{load().perplexity(file.read()):.4f}")

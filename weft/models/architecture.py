@@ -202,6 +202,15 @@ class Weights:
     def __contains__(self, name: str) -> bool:
         return name in self._arrays
 
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """The shape of the elements of a weight."""
+        found = self.blocks(name)
+        return self[name].shape if found is None else found.shape
+
+    def changed(self, values: Mapping[str, np.ndarray]) -> Weights:
+        """These weights with other arrays for some names."""
+        return Weights({**self._arrays, **values})
+
     def names(self) -> tuple[str, ...]:
         return tuple(self._arrays)
 

@@ -13,6 +13,7 @@ from weft.ir import Constant, Expr, Function, IRModule, Tuple, Var, const, var
 from weft.models.architecture import Architecture, Rotary, Weights
 from weft.models.layers import (
     LayerWeights,
+    Products,
     dense,
     embed,
     heads_first,
@@ -82,13 +83,16 @@ class _Inputs:
 
 
 def decoder_program(architecture: Architecture, weights: Weights, caches: CacheShape, dtype: str,
-                    sources: SourceShape | None = None) -> IRModule:
+                    sources: SourceShape | None = None, products: Products | None = None
+                    ) -> IRModule:
     """The module whose ``main`` takes the inputs above and the caches, ``k0, v0, k1, ...``.
 
     It returns the logits, float32 [count, vocab], and the caches with the new keys and values. With
-    ``sources`` it also takes their keys and values, ``source_k0, source_v0, source_k1, ...``.
+    ``sources`` it also takes their keys and values, ``source_k0, source_v0, source_k1, ...``; then
+    come the inputs of adapters, if ``products`` has them.
     """
-    main = _ProgramWriter(architecture, weights, caches, dtype, sources).main()
+    main = _ProgramWriter(architecture, weights, caches, dtype, sources,
+                          products or Products()).main()
     return ir.infer_type(IRModule.from_expr(main))
 
 
@@ -100,13 +104,14 @@ def cache_outputs(architecture: Architecture) -> dict[str, str]:
 
 class _ProgramWriter:
     def __init__(self, architecture: Architecture, weights: Weights, caches: CacheShape, dtype: str,
-                 sources: SourceShape | None) -> None:
+                 sources: SourceShape | None, products: Products) -> None:
         self._architecture = architecture
         self._weights = weights
         self._caches = caches
         self._dtype = dtype
         self._inputs = _Inputs.make(caches)
-        self._model = LayerWeights(weights, "", dtype)
+        self._products = products
+        self._model = LayerWeights(weights, "", dtype, products)
         self._tables: dict[Rotary, list[Constant]] = {}
         self._sources = sources
         self._source_caches: list[Var] = []
@@ -123,7 +128,8 @@ class _ProgramWriter:
             updated.extend(new)
         body = Tuple((self._logits(x), *updated))
         inputs = self._inputs.params(crossed=self._sources is not None)
-        return Function((*inputs, *caches, *self._source_caches), body)
+        adapters = (part for pair in self._products.adapters.values() for part in pair)
+        return Function((*inputs, *caches, *self._source_caches, *adapters), body)
 
     def _relative_bias(self) -> Expr | None:
         """T5's bias of the scores, [batch, heads, seq, capacity]; all layers share it."""
@@ -160,7 +166,7 @@ class _ProgramWriter:
 
     def _block(self, x: Expr, number: int, caches: tuple[Var, ...]) -> tuple[Expr, list[Expr]]:
         architecture = self._architecture
-        weights = LayerWeights(self._weights, f"layers.{number}.", self._dtype)
+        weights = LayerWeights(self._weights, f"layers.{number}.", self._dtype, self._products)
         normal = normalize(x, weights, "attention_norm", architecture)
         attended, updated = self._attention(normal, number, weights, caches)
         attended = normalize(attended, weights, "attention_post_norm", architecture)

@@ -4,26 +4,61 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Sequence
+from dataclasses import field
+
 import numpy as np
 
 from weft import op
-from weft.ir import Constant, DType, Expr, const
+from weft.ir import Constant, DType, Expr, Span, Var, const, var
 from weft.models.architecture import Activation, Architecture, BlockWeight, Weights
+from weft.support.dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class Products:
+    """How matrices are multiplied: what those in blocks read of activations, and adapters.
+
+    Each matrix of a layer has inputs for a low-rank adapter of ``rank``, unless that is 0:
+    A (rank, in) and B (out, rank), by the name of the matrix, for ``x @ A.T @ B.T``.
+    """
+
+    activations: str = "float32"
+    rank: int = 0
+    adapters: dict[str, tuple[Var, Var]] = field(default_factory=dict)
+
+    def adapted(self, x: Expr, name: str, shape: Sequence[int], dtype: str) -> Expr:
+        """The product of the adapter of a matrix of this shape."""
+        if name not in self.adapters:
+            self.adapters[name] = (var(f"{name}.lora_a", (self.rank, shape[1]), dtype),
+                                   var(f"{name}.lora_b", (shape[0], self.rank), dtype))
+        down, up = self.adapters[name]
+        return op.nn.dense(op.nn.dense(x, down), up)
 
 
 class LayerWeights:
     """The weights whose names start with a prefix, as constants of a dtype."""
 
-    def __init__(self, weights: Weights, prefix: str, dtype: str) -> None:
+    def __init__(self, weights: Weights, prefix: str, dtype: str,
+                 products: Products | None = None) -> None:
         self._weights = weights
         self._prefix = prefix
         self.dtype = dtype
+        self.products = products or Products()
 
     def __contains__(self, name: str) -> bool:
         return f"{self._prefix}{name}" in self._weights
 
     def __getitem__(self, name: str) -> Constant:
-        return self.constant(self._weights[f"{self._prefix}{name}"])
+        found = self.constant(self._weights[f"{self._prefix}{name}"])
+        return found.replace(span=Span("the weights", node=f"{self._prefix}{name}"))
+
+    def adapted(self, x: Expr, name: str) -> Expr | None:
+        """What an adapter adds to the product of ``x``; ``None`` without adapters."""
+        full = f"{self._prefix}{name}"
+        if not self.products.rank or not self._prefix:
+            return None
+        return self.products.adapted(x, full, self._weights.shape_of(f"{full}.weight"), self.dtype)
 
     def blocks(self, name: str) -> BlockWeight | None:
         return self._weights.blocks(f"{self._prefix}{name}")
@@ -37,7 +72,10 @@ def dense(x: Expr, weights: LayerWeights, name: str) -> Expr:
     """``x`` times the transposed matrix ``name``, plus its bias if it has one."""
     blocks = weights.blocks(f"{name}.weight")
     y = (op.nn.dense(x, weights[f"{name}.weight"]) if blocks is None else
-         op.nn.block_quantized_dense(x, blocks.constant, format=blocks.format))
+         op.nn.block_quantized_dense(x, blocks.constant, format=blocks.format,
+                                     activations=weights.products.activations))
+    adapted = weights.adapted(x, name)
+    y = y if adapted is None else y + adapted
     return y + weights[f"{name}.bias"] if f"{name}.bias" in weights else y
 
 

@@ -102,7 +102,7 @@ class PagedDecoder:
         lengths = start + 1
         logits = self.executable(ids.astype(np.int64).reshape(count, 1), start.reshape(count, 1),
                                  start, lengths, self._numbers[:count], blocks.rows[index],
-                                 *self._cross_inputs(index))
+                                 *self._more_inputs(index))
         blocks.lengths[index] = lengths
         return logits
 
@@ -168,12 +168,12 @@ class PagedDecoder:
         start = blocks.lengths[index]
         positions = np.minimum(start[:, None] + np.arange(width), self._capacity - 1)
         logits = self.executable(np.ascontiguousarray(ids), positions, start, start + width, rows,
-                                 blocks.rows[index], *self._cross_inputs(index))
+                                 blocks.rows[index], *self._more_inputs(index))
         blocks.lengths[index] = start + counts
         return logits
 
-    def _cross_inputs(self, index: np.ndarray) -> tuple[np.ndarray, ...]:
-        """What the program reads of the sources of the slots ``index``; nothing without encoder."""
+    def _more_inputs(self, index: np.ndarray) -> tuple[np.ndarray, ...]:
+        """What the program reads of the slots ``index`` beside tokens and caches."""
         del index
         return ()
 

@@ -170,6 +170,6 @@ class PagedEncoderDecoder(PagedDecoder):
         return super()._may_step(slots, ids) and all(self._sources.of[slot] != NONE
                                                      for slot in slots)
 
-    def _cross_inputs(self, index: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _more_inputs(self, index: np.ndarray) -> tuple[np.ndarray, ...]:
         sources = self._sources.of[index]
         return sources[:, None], self._sources.lengths[sources], *self._source_caches

@@ -88,7 +88,7 @@ class WithWeights:
         """
         with _turn.lock:
             known = self._origin().weights()
-            self._set(changed_by_adapter(known, *_adapter_of(adapter), scale))
+            self._set(changed_by_adapter(known, *adapter_of(adapter), scale))
 
     def _origin(self) -> Any:
         """What compiles the model again and knows its weights."""
@@ -156,7 +156,7 @@ def _fitting(name: str, value: Any, known: Mapping[str, np.ndarray]) -> np.ndarr
     return np.array(found, order="C", copy=True)
 
 
-def _adapter_of(adapter: Tensors) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def adapter_of(adapter: Tensors) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The tensors of an adapter, and its configuration as peft writes it."""
     if isinstance(adapter, Mapping):
         return adapter, {}
@@ -175,6 +175,13 @@ def _adapter_of(adapter: Tensors) -> tuple[Mapping[str, Any], Mapping[str, Any]]
 def changed_by_adapter(known: Mapping[str, np.ndarray], adapter: Mapping[str, Any],
                        config: Mapping[str, Any], scale: float) -> dict[str, np.ndarray]:
     """The weights that an adapter changes, with their new values."""
+    return {f"{name}.weight": _changed(name, pair, bool(config.get("fan_in_fan_out")), known)
+            for name, pair in low_rank_pairs(adapter, config, scale).items()}
+
+
+def low_rank_pairs(adapter: Mapping[str, Any], config: Mapping[str, Any], scale: float
+                   ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """A (r, in) and B (out, r) of each name, float32; the factor of the product is in B."""
     wanted = config.get("use_dora") or config.get("alpha_pattern") or config.get("rank_pattern")
     if wanted:
         raise InvalidInputError("an adapter of another kind than W + B @ A with one alpha",
@@ -189,31 +196,36 @@ def changed_by_adapter(known: Mapping[str, np.ndarray], adapter: Mapping[str, An
             array = np.asarray(value).astype(np.float32)
             parts.setdefault(match[1], {})[match[2] or "alpha"] = array
     default = adapter.get("alpha", config.get("lora_alpha"))
-    return {f"{name}.weight": _changed(name, pair, default, config, scale, known)
-            for name, pair in parts.items()}
+    return {name: _low_rank(name, pair, default, config, scale) for name, pair in parts.items()}
 
 
-def _changed(name: str, pair: Mapping[str, np.ndarray], alpha: Any, config: Mapping[str, Any],
-             scale: float, known: Mapping[str, np.ndarray]) -> np.ndarray:
-    weight, down, up = known.get(f"{name}.weight"), pair.get("A"), pair.get("B")
-    if weight is None:
-        raise InvalidInputError(f"the model has no weight '{name}.weight'", got=name,
-                                help=did_you_mean(f"{name}.weight", known))
+def _low_rank(name: str, pair: Mapping[str, np.ndarray], alpha: Any, config: Mapping[str, Any],
+              scale: float) -> tuple[np.ndarray, np.ndarray]:
+    down, up = pair.get("A"), pair.get("B")
     if down is None or up is None:
         raise InvalidInputError(f"half of an adapter of {name!r}", got=", ".join(pair),
                                 expected=f"{name}.lora_A.weight and {name}.lora_B.weight")
     rank = down.shape[0] if down.ndim else 0
-    sizes = f"A {down.shape}, B {up.shape}"
     if rank == 0 or up.ndim < 2 or up.size != up.shape[0] * rank:
-        raise InvalidInputError(f"an adapter of {name!r} whose ranks differ", got=sizes,
+        raise InvalidInputError(f"an adapter of {name!r} whose ranks differ",
+                                got=f"A {down.shape}, B {up.shape}",
                                 expected="A (r, in), B (out, r)")
-    delta = up.reshape(-1, rank) @ down.reshape(rank, -1)
-    if config.get("fan_in_fan_out"):
-        delta = delta.T
-    if weight.ndim < 2 or delta.shape[0] != weight.shape[0] or delta.size != weight.size:
-        raise InvalidInputError(f"an adapter does not fit the weight '{name}.weight'", got=sizes,
-                                expected=f"B @ A of shape {weight.shape}")
     factor = float(np.asarray(pair.get("alpha", rank if alpha is None else alpha)).reshape(()))
     factor *= scale / (rank ** 0.5 if config.get("use_rslora") else rank)
-    result = weight.astype(np.float32) + np.float32(factor) * delta.reshape(weight.shape)
-    return result.astype(weight.dtype)
+    return down.reshape(rank, -1), np.float32(factor) * up.reshape(-1, rank)
+
+
+def _changed(name: str, pair: tuple[np.ndarray, np.ndarray], transposed: bool,
+             known: Mapping[str, np.ndarray]) -> np.ndarray:
+    weight, (down, up) = known.get(f"{name}.weight"), pair
+    if weight is None:
+        raise InvalidInputError(f"the model has no weight '{name}.weight'", got=name,
+                                help=did_you_mean(f"{name}.weight", known))
+    delta = up @ down
+    if transposed:
+        delta = delta.T
+    if weight.ndim < 2 or delta.shape[0] != weight.shape[0] or delta.size != weight.size:
+        raise InvalidInputError(f"an adapter does not fit the weight '{name}.weight'",
+                                got=f"A {down.shape}, B {up.shape}",
+                                expected=f"B @ A of shape {weight.shape}")
+    return (weight.astype(np.float32) + delta.reshape(weight.shape)).astype(weight.dtype)

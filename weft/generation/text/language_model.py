@@ -12,13 +12,17 @@ import numpy as np
 from weft.generation.constraint import MakeConstraint
 from weft.generation.generate import stream
 from weft.generation.sampling import Sampling
+from weft.generation.text.adapted_model import AdaptedWeights
 from weft.generation.text.chat_template import ChatTemplate
 from weft.generation.text.grammar import Grammar, GrammarTokens, one_grammar
 from weft.generation.text.prompt_cache import load_cache, save_cache
 from weft.generation.text.stop_texts import as_stop_texts, until_stop
 from weft.generation.text.tokenizer import Tokenizer
+from weft.models.adapters import Adapter
+from weft.models.architecture import Weights
 from weft.models.compiled_decoder import CompiledDecoder
 from weft.models.decoder import check_count
+from weft.runtime.weights import Tensors
 from weft.support.errors import InvalidInputError, OptionError
 
 Message = Mapping[str, Any]
@@ -28,18 +32,20 @@ SCORED_TOKENS = 64  # logits of a call; those of a whole text would not fit into
 class LanguageModel:
     """A model that continues texts: ``weft.models.load`` makes one of a folder or a file.
 
-    ``make_encoder`` compiles the decoder without its last matrix, which ``embed`` needs;
-    ``identity`` tells the model from others, whose caches of prompts it refuses.
+    ``weights`` are those of the decoder, for adapters; of them ``make_encoder`` compiles the
+    decoder without its last matrix, which ``embed`` needs. ``identity`` tells the model from
+    others, whose caches of prompts it refuses.
     """
 
     def __init__(self, decoder: CompiledDecoder, tokenizer: Tokenizer, *,
                  template: ChatTemplate | None = None,
-                 make_encoder: Callable[[], CompiledDecoder] | None = None,
-                 identity: bytes = b"") -> None:
+                 make_encoder: Callable[[Weights], CompiledDecoder] | None = None,
+                 weights: AdaptedWeights | None = None, identity: bytes = b"") -> None:
         self.decoder = decoder
         self.tokenizer = tokenizer
         self.template = template
         self._make_encoder = make_encoder
+        self._weights = weights or AdaptedWeights(Weights({}), None)
         self._identity = identity
         self._encoder: CompiledDecoder | None = None
         self._grammar_tokens: GrammarTokens | None = None
@@ -80,7 +86,8 @@ class LanguageModel:
                 help="load the model with a larger capacity=")
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
                             repetition_penalty=repetition_penalty)
-        cached = None if cache is None else load_cache(self.decoder, 0, self._identity, Path(cache))
+        cached = None if cache is None else load_cache(
+            self.decoder, 0, self._weights.identity(self._identity), Path(cache))
         found = stream(self.decoder, ids, key=seed, sampling=sampling,
                        max_new_tokens=min(max_tokens, room), stop_tokens=self.tokenizer.eos,
                        constraint=constraint, cached=cached)
@@ -100,6 +107,25 @@ class LanguageModel:
             if chunk:
                 yield chunk
 
+    def apply_lora(self, adapter: Tensors, scale: float = 1.0) -> None:
+        """Add a low-rank adapter to the model, without compiling kernels: ``W + scale * B @ A``.
+
+        ``adapter`` is a folder or a file as peft writes it, or its tensors by name. Adapters add
+        up; ``remove_lora`` takes all away. Weights in blocks stay as they are: the model needs room
+        for adapters beside them, by ``weft.models.load(..., lora_rank=)``. Raises
+        ``InvalidInputError`` for an adapter that does not fit; the model is then as before.
+        """
+        found = self._weights.read(adapter, scale)
+        self._use_adapters((*self._weights.adapters, found))
+
+    def remove_lora(self) -> None:
+        """Take all adapters away."""
+        self._use_adapters(())
+
+    def _use_adapters(self, adapters: Sequence[Adapter]) -> None:
+        self._weights.use(self.decoder, adapters)
+        self._encoder = None
+
     def save_cache(self, prompt: str | Sequence[Message], path: str | Path) -> None:
         """Read a prompt, and write its keys and values to a file, which ``stream`` reads.
 
@@ -109,7 +135,7 @@ class LanguageModel:
         self.decoder.free(0)
         try:
             self.decoder.prefill([0], [ids])
-            save_cache(self.decoder, 0, ids, self._identity, Path(path))
+            save_cache(self.decoder, 0, ids, self._weights.identity(self._identity), Path(path))
         finally:
             self.decoder.free(0)
 
@@ -182,7 +208,9 @@ class LanguageModel:
         if self._encoder is None:
             if self._make_encoder is None:
                 raise InvalidInputError("the model has no encoder")
-            self._encoder = self._make_encoder()
+            self._encoder = self._make_encoder(self._weights.merged())
+            self._encoder.adapters = {name: self.decoder.adapters[name]
+                                      for name in self._encoder.adapters}
         vectors = [self._state(self._encoder, text, pooling)
                    for text in ([texts] if isinstance(texts, str) else texts)]
         found = np.array(vectors, np.float32)

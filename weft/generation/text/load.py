@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from weft.generation.text.adapted_model import AdaptedWeights
 from weft.generation.text.chat_template import ChatTemplate
 from weft.generation.text.gguf_tokenizer import gguf_tokenizer
 from weft.generation.text.language_model import LanguageModel
 from weft.generation.text.prompt_cache import identity_of
 from weft.generation.text.tokenizer import Tokenizer
+from weft.models.adapters import RowsByName, rows_of_family
 from weft.models.architecture import Architecture, Weights
 from weft.models.compiled_decoder import CompiledDecoder
 from weft.models.gguf.reader import read_gguf
-from weft.models.gguf.translate import architecture_of_gguf
+from weft.models.gguf.translate import architecture_of_gguf, rows_of_gguf
 from weft.models.transformers.folder import architecture_of_folder, read_json
+from weft.runtime.weights import Tensors
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError
 
 # A longer context is used when it is asked for: its caches take memory.
 DEFAULT_CAPACITY = 4096
+DEFAULT_ACTIVATIONS = "float32"
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """What the files of a model hold; ``context`` is the number of tokens it was trained for."""
+    """What the files of a model hold; ``context`` is the number of tokens it was trained for,
+    ``rows`` the names of its modules for adapters.
+    """
 
     architecture: Architecture
     weights: Weights
     tokenizer: Tokenizer
     template: ChatTemplate | None
     context: int | None
+    rows: RowsByName | None
 
 
 def load(path: str | Path, *, capacity: int | None = None, batch: int = 1,
-         dtype: str | None = None, **knobs: Any) -> LanguageModel:
+         dtype: str | None = None, adapters: Sequence[Tensors] = (), lora_rank: int | None = None,
+         activations: str | None = None, **knobs: Any) -> LanguageModel:
     """A language model of a Hugging Face folder or of a GGUF file, ready to generate text.
 
         model = weft.models.load("SmolLM2-135M-Instruct")
@@ -47,18 +55,32 @@ def load(path: str | Path, *, capacity: int | None = None, batch: int = 1,
     default); ``dtype`` (float32, bfloat16, float16) that of weights, activations and
     caches: by default that of the files. ``knobs`` are settings of ``weft.compile``.
 
+    ``adapters`` are low-rank adapters as ``LanguageModel.apply_lora`` takes them; they are added to
+    the weights, or run beside those in blocks. ``lora_rank`` is the total rank of adapters that may
+    run beside weights (by default that of ``adapters`` where weights are in blocks). ``activations``
+    is what products with weights in blocks read: ``float32``, or ``int8`` in groups of 32.
+
     Needs the packages of ``weft[language]``. Raises ``UnsupportedModelError`` for models of a kind
     that weft does not know, and ``InvalidModelError`` for damaged files.
     """
     files = read_files(Path(path))
+    weights = AdaptedWeights(files.weights, files.rows)
+    found = [weights.read(adapter, 1.0) for adapter in adapters]
+    if lora_rank is None:
+        lora_rank = sum(a.rank for a in found) if weights.needs_inputs(found) else 0
+    if lora_rank == 0:
+        weights.adapters = tuple(found)
     options: dict[str, Any] = {
         "capacity": capacity or min(files.context or DEFAULT_CAPACITY, DEFAULT_CAPACITY),
-        "dtype": dtype or files.weights.dtype, **knobs}
-    decoder = CompiledDecoder(files.architecture, files.weights, batch=batch, **options)
+        "dtype": dtype or files.weights.dtype, "adapter_rank": lora_rank,
+        "activations": activations or DEFAULT_ACTIVATIONS, **knobs}
+    decoder = CompiledDecoder(files.architecture, weights.merged(), batch=batch, **options)
+    if lora_rank:
+        weights.use(decoder, found)
     return LanguageModel(
-        decoder, files.tokenizer, template=files.template,
-        make_encoder=lambda: CompiledDecoder(files.architecture, files.weights.without_output(),
-                                             **options),
+        decoder, files.tokenizer, template=files.template, weights=weights,
+        make_encoder=lambda merged: CompiledDecoder(files.architecture, merged.without_output(),
+                                                    **options),
         identity=identity_of(files.architecture, files.weights))
 
 
@@ -85,7 +107,7 @@ def _read_gguf(path: Path) -> ModelFiles:
         architecture, weights, tokenizer,
         ChatTemplate(template, tokens) if isinstance(template, str) else None,
         _context({"max_position_embeddings": metadata.get(f"{kind}.context_length")},
-                 architecture))
+                 architecture), rows_of_gguf(kind, architecture))
 
 
 def _read_folder(folder: Path) -> ModelFiles:
@@ -103,7 +125,8 @@ def _read_folder(folder: Path) -> ModelFiles:
               if text is not None}
     return ModelFiles(architecture, weights, tokenizer,
                       _template(folder, settings.get("chat_template"), tokens),
-                      _context(config, architecture))
+                      _context(config, architecture),
+                      rows_of_family(config["model_type"], architecture))
 
 
 def _context(config: Mapping[str, Any], architecture: Architecture) -> int | None:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from weft.models.adapters import RowsByName, rows_of_family
 from weft.models.architecture import (
     Activation,
     Architecture,
@@ -78,6 +79,33 @@ def architecture_of_gguf(file: GgufFile) -> tuple[Architecture, Weights]:
         raise config.refuse("a mixture of experts in a GGUF file")
     arrays = _renamed(file, config)
     return _architecture(file, config, family, arrays), Weights(arrays)
+
+
+# The type of a model in transformers, whose names adapters have.
+_TRANSFORMERS = {"phi2": "phi"}
+
+
+def rows_of_gguf(kind: str, architecture: Architecture) -> RowsByName | None:
+    """The names of adapters of a model: those of its type in transformers.
+
+    Rows of queries and keys are in the order of the file, where pairs of rotary embeddings are
+    neighbours.
+    """
+    named = rows_of_family(_TRANSFORMERS.get(kind, kind), architecture)
+    if named is None or not FAMILIES[kind].interleaved:
+        return named
+    heads = {"q": architecture.heads, "k": architecture.kv_heads}
+
+    def rows(module: str, matrix: np.ndarray) -> dict[str, np.ndarray]:
+        found = dict(named(module, matrix))
+        for name, part in found.items():
+            count = heads.get(name.rpartition(".")[2])
+            if count and len(part) % (2 * count) == 0:
+                halves = part.reshape(count, 2, -1, part.shape[1])
+                found[name] = halves.swapaxes(1, 2).reshape(part.shape)
+        return found
+
+    return rows
 
 
 def _configuration(file: GgufFile, kind: str) -> Configuration:

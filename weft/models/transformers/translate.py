@@ -104,25 +104,36 @@ def _rotates(config: Configuration, number: int, layers: int) -> bool:
 
 def _take_weights(config: Configuration, source: Source, family: Family,
                   architecture: Architecture) -> None:
-    def offset(name: str) -> float:
-        return family.norm_offset if "norm" in name else 0.0
-
     for theirs, ours in family.model.items():
-        source.take(theirs, ours, offset=offset(ours))
+        source.take(theirs, ours, offset=family.norm_offset if "norm" in ours else 0.0)
     source.take_output(family.output, tied=bool(config.get("tie_word_embeddings")))
     for number in range(len(architecture.layers)):
-        prefix, target = f"{family.layers}.{number}", f"layers.{number}"
-        for theirs, ours in family.layer.items():
-            source.take(f"{prefix}.{theirs}", f"{target}.{ours}", offset=offset(ours),
-                        transposed=family.transposed)
-        if family.qkv:
-            _split_qkv(source, family, architecture, f"{prefix}.{family.qkv}", target)
-        if f"{prefix}.{family.gate_up}.weight" in source:
-            both = source.array(f"{prefix}.{family.gate_up}.weight")
-            for name, half in zip(("gate", "up"), np.split(both, 2), strict=True):
-                source.arrays[f"{target}.{name}.weight"] = half
-        _take_experts(source, prefix, target)
+        _take_layer(source, family, architecture, number)
+        _take_experts(source, f"{family.layers}.{number}", f"layers.{number}")
     _check_weights(config, source, family, architecture)
+
+
+def _take_layer(source: Source, family: Family, architecture: Architecture, number: int) -> None:
+    prefix, target = f"{family.layers}.{number}", f"layers.{number}"
+    for theirs, ours in family.layer.items():
+        source.take(f"{prefix}.{theirs}", f"{target}.{ours}", transposed=family.transposed,
+                    offset=family.norm_offset if "norm" in ours else 0.0)
+    if family.qkv:
+        _split_qkv(source, family, architecture, f"{prefix}.{family.qkv}", target)
+    if f"{prefix}.{family.gate_up}.weight" in source:
+        both = source.array(f"{prefix}.{family.gate_up}.weight")
+        for name, half in zip(("gate", "up"), np.split(both, 2), strict=True):
+            source.arrays[f"{target}.{name}.weight"] = half
+
+
+def rows_by_name(family: Family, architecture: Architecture, module: str, rows: np.ndarray
+                 ) -> dict[str, np.ndarray]:
+    """The rows of a matrix of ``module``, by the weights that hold them; none if none does."""
+    source = Source({f"{module}.weight": lambda: rows}, None, module)
+    for number in range(len(architecture.layers)):
+        if f".{number}." in f".{module}.":
+            _take_layer(source, family.but(transposed=False), architecture, number)
+    return {name.removesuffix(".weight"): found for name, found in source.arrays.items()}
 
 
 def _split_qkv(source: Source, family: Family, architecture: Architecture, theirs: str, ours: str
