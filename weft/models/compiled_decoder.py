@@ -51,10 +51,12 @@ class CompiledDecoder(PagedDecoder):
 
     def empty_adapters(self) -> dict[str, np.ndarray]:
         """The inputs for adapters by name, of adapters that change nothing."""
-        return {spec.name: np.zeros(spec.shape, spec.numpy_dtype) for spec in self.executable.inputs
+        return {spec.name: np.zeros(spec.concrete_shape, spec.numpy_dtype)
+                for spec in self.executable.inputs
                 if spec.name.endswith((".lora_a", ".lora_b"))}
 
     def _more_inputs(self, index: np.ndarray) -> tuple[np.ndarray, ...]:
+        del index
         return tuple(self.adapters.values())
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> None:

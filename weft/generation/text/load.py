@@ -57,8 +57,9 @@ def load(path: str | Path, *, capacity: int | None = None, batch: int = 1,
 
     ``adapters`` are low-rank adapters as ``LanguageModel.apply_lora`` takes them; they are added to
     the weights, or run beside those in blocks. ``lora_rank`` is the total rank of adapters that may
-    run beside weights (by default that of ``adapters`` where weights are in blocks). ``activations``
-    is what products with weights in blocks read: ``float32``, or ``int8`` in groups of 32.
+    run beside weights (by default that of ``adapters`` where weights are in blocks).
+    ``activations`` is what products with weights in blocks read: ``float32``, or ``int8`` in
+    groups of 32.
 
     Needs the packages of ``weft[language]``. Raises ``UnsupportedModelError`` for models of a kind
     that weft does not know, and ``InvalidModelError`` for damaged files.
