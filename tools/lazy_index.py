@@ -43,7 +43,7 @@ LAYERS = (
     Layer("weft.op", OPERATOR_PACKAGES, {"OPERATORS": "weft.ir.op:OPS"}),
     Layer("weft.codegen", (), {"KINDS": "weft.codegen.backend:BACKENDS"}),
     Layer("weft.transform", (), {"PASSES": "weft.ir.passes:PASSES"},
-          beside=("weft.compat.optimizer",)),
+          beside=("weft.compat.optimizer", "weft.quantization")),
 )
 TABLES = ("weft", "weft.array_api", "weft.codegen", "weft.fft", "weft.linalg", "weft.masked",
           "weft.models", "weft.nn", "weft.nn.functional", "weft.optim", "weft.optim.lr_scheduler",

@@ -70,9 +70,17 @@ def compile_options(function: F) -> F:
         shapes_option,
         click.option("-O", "--opt-level", type=click.IntRange(0, 3), default=3, show_default=True,
                      help="0 compiles fastest, 3 makes the fastest code"),
+        click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16", "int8", "int4"]),
+                     default=None, expose_value=False, callback=_use_precision,
+                     help="compute matmuls in 16 bits, or quantise their weights to 8 or 4"),
     )):
         function = decorate(function)
     return function
+
+
+def _use_precision(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.with_resource(config(precision=value))
 
 
 def records_option(function: F) -> F:
@@ -127,7 +135,7 @@ def inputs_for(ports: Sequence[TensorSpec], file: Path | None, fill: str) -> dic
     """One array for each of ``ports``, as ``make_inputs``."""
     import numpy as np
 
-    given = _read_npz(file) if file is not None else {}
+    given = read_npz(file) if file is not None else {}
     unknown = sorted(set(given) - {port.name for port in ports})
     if unknown:
         listed = ", ".join(unknown)
@@ -138,7 +146,8 @@ def inputs_for(ports: Sequence[TensorSpec], file: Path | None, fill: str) -> dic
             else _filled(port, fill, generator) for port in ports}
 
 
-def _read_npz(file: Path) -> dict[str, np.ndarray]:
+def read_npz(file: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file by name; ``InvalidInputError`` if it cannot be read."""
     import numpy as np
 
     expected = "an .npz file, as numpy.savez writes it"

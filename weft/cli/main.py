@@ -38,6 +38,7 @@ class _Verb(NamedTuple):
 _VERBS = {
     "compile": _Verb("compile", "Compile MODEL into an artifact that runs without a compiler."),
     "export": _Verb("export", "Write MODEL in a format of others: ONNX or StableHLO."),
+    "quantize": _Verb("quantize", "Write MODEL with weights, or whole layers, in fewer bits."),
     "loader": _Verb("loader", "Write the sources that load artifacts in programs without Python."),
     "keys": _Verb("signing", "Make a pair of keys to sign artifacts with."),
     "sign": _Verb("signing", "Sign the artifact FILE; signatures of other keys are kept."),

@@ -99,8 +99,8 @@ def compile(
     ``strict`` raises ``StrictError`` where weft otherwise warns of what it does instead, also in
     calls of the result (``weft.FallbackWarning``; docs/performance.md, "What weft does instead").
     ``tier="fast"`` answers sooner and makes faster code in a thread (docs/compile_time.md).
-    ``knobs`` are settings of ``weft.config`` for this compilation, such as ``debug=5``. Calls of
-    the executable and of its artifacts use ``threads=n`` unless ``weft.config`` overrides it.
+    ``knobs`` are settings of ``weft.config``, such as ``debug=5`` and ``precision="int4"``
+    (docs/quantization.md). Calls also of artifacts use ``threads=n`` if it is not overridden.
 
     Raises ``InvalidModelError``, ``UnsupportedModelError``, ``TypeInferenceError``,
     ``OptionError``, ``PassError``, ``TargetError``, ``MissingToolError`` and ``StrictError``.

@@ -58,7 +58,7 @@ class CompileOptions:
     the program is spread over (none: the target's alone), ``placement`` says how (``None``: by the
     annotations of the program). With ``soft_placement``, what names another device runs on the
     first one. ``tier`` says whether the first code is all that there will be; it decides about no
-    result, and is not part of a key.
+    result, and is not part of a key. ``precision`` is the value of that setting.
     """
 
     target: Target
@@ -79,6 +79,7 @@ class CompileOptions:
     placement: PlacementSpec = None
     soft_placement: bool = False
     tier: str = "full"
+    precision: str = "fp32"
 
     @staticmethod
     def make(
@@ -123,7 +124,7 @@ class CompileOptions:
                               and _takes_data_sizes(chosen, codegens),
                               host=host, outputs=_outputs(outputs), devices=on_devices,
                               placement=placement_of(placement), soft_placement=soft_placement,
-                              tier=tier)
+                              tier=tier, precision=config.precision)
 
     def target_of(self, manifest: Manifest) -> Target:
         """The target of a program: the host's for one that a device cannot run at all."""
@@ -167,7 +168,8 @@ class CompileOptions:
 
         A compilation that continues later (stages as text, new shapes) runs under them.
         """
-        return config(winograd=self.winograd, records=self.records_file)
+        return config(winograd=self.winograd, records=self.records_file,
+                      precision=self.precision)
 
     def key_text(self) -> str:
         """Equal for options that give the same code; extensions are not part of it."""
@@ -176,7 +178,7 @@ class CompileOptions:
     def key_parts(self) -> dict[str, str]:
         """What decides about the code, as text by the name of the option."""
         names = ["target", "opt_level", "inputs", "winograd", "records", "symbolic_sizes",
-                 "specialize", "state", "data_sizes", "outputs"]
+                 "specialize", "state", "data_sizes", "outputs", "precision"]
         if self.devices or self.placement is not None:
             names += ["devices", "placement", "soft_placement"]
         parts = {name: str(getattr(self, name)) for name in names}

@@ -14,6 +14,7 @@ from typing import Any
 from weft.compiler.decisions import ExplainDecisions
 from weft.compiler.options import CompileOptions
 from weft.compiler.phases import Phase, with_passes
+from weft.compiler.precision import with_precision
 from weft.ir import (
     OPS,
     PASSES,
@@ -157,7 +158,7 @@ def phases_of(options: CompileOptions) -> tuple[Phase, ...]:
         phases = tuple(Phase(phase.name, tuple(
             planned if isinstance(pass_, PlanDevices) else pass_ for pass_ in phase.passes))
             for phase in phases)
-    return with_passes(phases, options.extensions.passes)
+    return with_passes(with_precision(phases, options.precision), options.extensions.passes)
 
 
 def _with_codegens(codegens: Sequence[str]) -> tuple[Phase, ...]:

@@ -142,7 +142,7 @@ def _have_states(files: Iterable[tuple[str, FileState | None]]) -> bool:
 def _has_digest(request: CompileRequest) -> bool:
     """Whether ``request_key`` covers all of a request that decides about code."""
     return (not (request.passes or request.rules or request.tir_passes or request.codegens)
-            and set(request.knobs) <= {"threads"} and not config.hash_models)
+            and set(request.knobs) <= {"threads", "precision"} and not config.hash_models)
 
 
 def request_key(model: Path | IRModule, request: CompileRequest) -> str:

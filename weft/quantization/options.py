@@ -29,7 +29,7 @@ class QuantizationOptions:
 
     keep: tuple[str, ...] = ()
     format: str | None = None
-    max_error: float | None = None
+    max_error: float | None = 0.2
     embeddings: bool = False
     damping: float = 0.01
     act_order: bool = True

@@ -58,6 +58,8 @@ class Scheme:
 
 _MIXED = "weft.quantization.mixed:run"
 _STATIC = "weft.quantization.static"
+_WEIGHTS = "weft.quantization.weight_only.run:run"
+_INT4 = "int4_g32"
 
 SCHEMES: dict[str, Scheme] = {one.name: one for one in (
     Scheme("bf16", "matmuls and convolutions in bfloat16", _MIXED, {"dtype": "bfloat16"}),
@@ -68,6 +70,20 @@ SCHEMES: dict[str, Scheme] = {one.name: one for one in (
            "run time", f"{_STATIC}.dynamic:run", {}, data="used"),
     Scheme("smoothquant", "int8 after the outliers of activations moved into the weights",
            f"{_STATIC}.calibrated:run", {"smooth": True}, data="needed"),
+    Scheme("int4", "weights in 4 bits, scales searched; by GPTQ with data", _WEIGHTS,
+           {"method": "search", "with_data": "gptq", "format": _INT4}, "used"),
+    Scheme("int4_rtn", "weights in 4 bits, rounded to nearest", _WEIGHTS,
+           {"method": "round", "format": _INT4}, "used"),
+    Scheme("int4_search", "weights in 4 bits, scales of the least squared error", _WEIGHTS,
+           {"method": "search", "format": _INT4}, "used"),
+    Scheme("int4_gptq", "weights in 4 bits by GPTQ", _WEIGHTS,
+           {"method": "gptq", "format": _INT4}, "needed"),
+    Scheme("int4_awq", "weights in 4 bits by AWQ", _WEIGHTS,
+           {"method": "awq", "format": _INT4}, "needed"),
+    Scheme("nf4", "weights in the 16 levels of NF4, scales searched", _WEIGHTS,
+           {"method": "search", "with_data": "gptq", "format": "nf4_g64"}, "used"),
+    Scheme("int8_weight_only", "weights in 8 bits, rounded to nearest", _WEIGHTS,
+           {"method": "round", "format": "q8_0"}, "used"),
 )}
 
 

@@ -183,6 +183,10 @@ class Config:
     winograd = Knob("WEFT_WINOGRAD", True, _flag, "0 or 1",
                     "use Winograd for 3x3 convolutions (larger weights and rounding errors, "
                     "relative ones below 1e-4)")
+    precision = Knob("WEFT_PRECISION", "fp32", _one_of("fp32", "bf16", "fp16", "int8", "int4"),
+                     "fp32, bf16, fp16, int8 or int4",
+                     "what matmuls compute in (bf16, fp16: convolutions too), or what their "
+                     "constant weights are quantised to (int8, int4)")
     threads = Knob("WEFT_THREADS", None, _optional(_integer(1, 4096)), "1 to 4096",
                    "threads of compiled code (default: OMP_NUM_THREADS, else the CPUs the process "
                    "may use); weft.compile(model, threads=n) keeps a count in the module")

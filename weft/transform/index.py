@@ -7,6 +7,7 @@ PASSES: dict[str, str] = {
     "weft.compat.optimizer.auto_control_dependencies": "auto_control_dependencies",
     "weft.compat.optimizer.graph_optimizer": "graph_optimizer",
     "weft.compat.optimizer.prune_control_edges": "prune_control_edges",
+    "weft.quantization.as_pass": "quantize",
     "weft.transform.autodiff.batching.vectorize": "vectorize",
     "weft.transform.autodiff.checkpoint.checkpoint_loops": "checkpoint_loops",
     "weft.transform.autodiff.checkpoint.recompute": "recompute",

@@ -124,14 +124,20 @@ def _by_rows(shape: tuple[int, ...], chunk: Callable[[slice], np.ndarray], row_b
     return out
 
 
-def _checked(format: str, matrix: np.ndarray) -> Encoding:
-    """The encoding of ``format``, for a matrix whose rows are whole groups."""
+def encoding_of(format: str) -> Encoding:
+    """How a format stores groups; ``InvalidInputError`` for formats that are read only."""
     block_format(format)
     encoding = _encoding(format)
     if encoding is None:
         raise InvalidInputError(f"blocks of {format} are read, not made",
                                 expected="q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl or a format in "
                                 "groups, such as int4_g32")
+    return encoding
+
+
+def _checked(format: str, matrix: np.ndarray) -> Encoding:
+    """The encoding of ``format``, for a matrix whose rows are whole groups."""
+    encoding = encoding_of(format)
     if matrix.ndim != 2:
         raise InvalidInputError("a weight in blocks is a matrix", expected="2 axes",
                                 got=f"shape {matrix.shape}")
