@@ -175,7 +175,7 @@ class ScaleVectors:
     nbytes: int
 
     def _word(self, at: int) -> tuple[PrimExpr, int]:
-        """Words that hold byte ``at`` of all rows, and its place in them."""
+        """A word of each row that holds byte ``at``, and the place of the byte in it."""
         start = min(at // _WORD * _WORD, self.nbytes - _WORD)
         parts = [consecutive(self.buffer, (row,), self.first + start, _WORD) for row in self.rows]
         return as_type(joined(parts), "uint32"), at - start
