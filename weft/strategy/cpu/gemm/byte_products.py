@@ -90,7 +90,7 @@ class ProductSum:
             stored, data = _with_sign_of(of, stored, stored), _with_sign_of(of, data, stored)
         pair = call_of(of.pairs, (stored.astype(uint8), data))
         if self.count == of.steps:
-            return ProductSum(of, self._widened(), pair, 1)
+            return ProductSum(of, self._upcast(), pair, 1)
         short = pair if self.short is None else self.short + pair
         return ProductSum(of, self.total, short, self.count + 1)
 
@@ -102,12 +102,12 @@ class ProductSum:
 
     def result(self) -> PrimExpr:
         """All products, int32."""
-        return self._or_zero() if self.short is None else self._widened()
+        return self._or_zero() if self.short is None else self._upcast()
 
     def _or_zero(self) -> PrimExpr:
         return const(0, int32.vector(self.products.rows)) if self.total is None else self.total
 
-    def _widened(self) -> PrimExpr:
+    def _upcast(self) -> PrimExpr:
         assert self.products.widen is not None
         assert self.short is not None
         ones = const(1, int16.vector(2))
