@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.docs.page_programs import run_page
+from weft.frontend.onnx.registry import CONVERTERS
 from weft.transform.external.codegen import EXTERNAL_CODEGENS
 
 SPACES = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -23,11 +24,13 @@ def page(name: str, least: int, *marks: Any, flags: int = doctest.ELLIPSIS) -> A
 @pytest.fixture(autouse=True)
 def _surroundings(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
                   ) -> Iterator[None]:
-    """Folders of its own; code generators that the page registers are forgotten."""
+    """Folders of its own; code generators and converters of the page are forgotten."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = set(EXTERNAL_CODEGENS)
     yield
+    for name in CONVERTERS.of_users():
+        del CONVERTERS.entries[name]
     for name in set(EXTERNAL_CODEGENS) - before:
         EXTERNAL_CODEGENS.remove(name)
 
@@ -41,6 +44,11 @@ def _surroundings(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPat
     page("debugging", 10, pytest.mark.slow),
     page("get_started", 20, pytest.mark.slow),
     page("graphs", 10, pytest.mark.slow),
+    page("guides/from_onnxruntime", 8),
+    page("guides/result_differs", 8),
+    page("guides/slow", 10, flags=SPACES),
+    page("guides/unsupported_operator", 12),
+    page("guides/without_python", 6),
     page("language_models", 15, pytest.mark.slow),
     page("machine_model", 10, flags=doctest.NORMALIZE_WHITESPACE),
     page("performance", 10, pytest.mark.slow, flags=SPACES),

@@ -48,7 +48,8 @@ ALLOWED: dict[str, dict[str, str]] = {
     },
 }
 
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/tutorials").glob("*.md")),
+PAGES = [*(page for folder in ("docs", "docs/tutorials", "docs/guides")
+           for page in sorted((ROOT / folder).glob("*.md"))),
          ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 SOURCES = [path for folder in ("weft", "examples", "tools", "benchmarks")
            for path in sorted((ROOT / folder).rglob("*.py"))]

@@ -44,7 +44,7 @@ class ConverterTable(Generic[C]):
 
 def _module_of(converter: object) -> str:
     function = getattr(converter, "convert", converter)
-    return getattr(function, "__module__", "")
+    return getattr(function, "__module__", None) or ""  # None where code has no module
 
 
 def import_converters(*packages: str) -> None:
