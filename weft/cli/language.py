@@ -15,7 +15,7 @@ from weft.cli.common import session
 from weft.support.dataclass import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
-Load: TypeAlias = Callable[[], Any]
+Load: TypeAlias = Callable[..., Any]
 
 
 def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -26,7 +26,7 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_model(threads: int | None, **options: Any) -> None:
         given = {name: options.pop(name) for name in names}
         with session(threads):
-            command(load=lambda: _load(**given), **options)
+            command(load=functools.partial(_load, **given), **options)
 
     made: Callable[..., Any] = with_model
     for option in (
@@ -71,9 +71,13 @@ def _form_options(command: F) -> F:
     return command
 
 
-def _load(path: str, lora: tuple[str, ...], **options: Any) -> Any:
+def _load(path: str, lora: tuple[str, ...], embeds: bool = False, **options: Any) -> Any:
     from weft.generation.text.load import load
+    from weft.generation.text.text_encoder import load_encoder, read_encoder
 
+    if embeds and read_encoder(Path(path)) is not None:
+        return load_encoder(path, dtype=options["dtype"],
+                            activations=options["activations"] or "int8")
     return load(path, adapters=lora, **options)
 
 
@@ -171,13 +175,18 @@ def _ask() -> str:
 @click.command("embed")
 @_model_options
 @click.argument("texts", nargs=-1, required=True)
-@click.option("--pooling", type=click.Choice(["mean", "last"]), default="mean", show_default=True,
-              help="the mean of the states of all tokens, or the last state")
+@click.option("--pooling", type=click.Choice(["mean", "cls", "last", "max"]), default=None,
+              help="mean or maximum of the states of all tokens, the first or the last state "
+                   "(default: what the model says)")
 def embed_command(load: Load, texts: tuple[str, ...], pooling: Any) -> None:
-    """Print a vector for each of TEXTS, the state of the last layer of MODEL, as a line of JSON."""
+    """Print a vector for each of TEXTS as a line of JSON.
+
+    MODEL is an encoder of texts (BERT), or a language model, whose last states are averaged.
+    """
     import json
 
-    for vector in load().embed(texts, pooling=pooling):
+    options = {} if pooling is None else {"pooling": pooling}
+    for vector in load(embeds=True).embed(texts, **options):
         click.echo(json.dumps([round(float(value), 7) for value in vector]))
 
 

@@ -5,6 +5,7 @@ from weft.support.lazy_package import load_names_lazily
 NAMES = {  # module -> the public names it defines
     "weft.generation.text.language_model": "LanguageModel",
     "weft.generation.text.load": "load",
+    "weft.generation.text.text_encoder": "TextEncoder load_encoder",
     "weft.models.architecture": (
         "Architecture Encoder EncoderDecoderArchitecture Layer RelativePositions Rotary Weights"
     ),

@@ -207,6 +207,17 @@ class Weights:
         found = self.blocks(name)
         return self[name].shape if found is None else found.shape
 
+    def formats(self) -> dict[str, int]:
+        """The formats and dtypes of the matrices, with the number of matrices of each; those
+        that two names share count once.
+        """
+        found: dict[str, int] = {}
+        for array in {id(array): array for array in self._arrays.values()}.values():
+            if len(array.shape) > 1:
+                kind = array.format if isinstance(array, BlockWeight) else array.dtype.name
+                found[kind] = found.get(kind, 0) + 1
+        return found
+
     def changed(self, values: Mapping[str, np.ndarray]) -> Weights:
         """These weights with other arrays for some names."""
         return Weights({**self._arrays, **values})

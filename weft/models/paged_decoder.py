@@ -72,7 +72,7 @@ class PagedDecoder:
         self._check_append(slots, ids)
         logits = np.empty((len(slots), self.vocab_size), np.float32)
         for rows in batches_of([len(tokens) for tokens in ids]):
-            tokens, counts = _padded([ids[row] for row in rows])
+            tokens, counts = padded([ids[row] for row in rows])
             last = np.arange(len(rows)) * tokens.shape[1] + counts - 1
             logits[rows] = self._run([slots[row] for row in rows], tokens, counts, last)
         return logits
@@ -81,7 +81,7 @@ class PagedDecoder:
         self._check_append(slots, ids)
         found: dict[int, np.ndarray] = {}
         for rows in batches_of([len(tokens) for tokens in ids]):
-            tokens, counts = _padded([ids[row] for row in rows])
+            tokens, counts = padded([ids[row] for row in rows])
             every = np.flatnonzero(np.arange(tokens.shape[1]) < counts[:, None])
             logits = self._run([slots[row] for row in rows], tokens, counts, every)
             found.update(zip(rows, np.split(logits, np.cumsum(counts)[:-1]), strict=True))
@@ -211,7 +211,7 @@ def batches_of(lengths: Sequence[int]) -> list[list[int]]:
     return found[::-1]
 
 
-def _padded(ids: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def padded(ids: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Rows of tokens as int64 [rows, most tokens], padded with token 0, and their lengths."""
     counts = np.array([len(tokens) for tokens in ids], np.int64)
     padded = np.zeros((len(ids), int(counts.max())), np.int64)

@@ -23,6 +23,11 @@ class AdaptedWeights:
         self._rows = rows
         self.adapters: tuple[Adapter, ...] = ()
 
+    @property
+    def has_blocks(self) -> bool:
+        """Whether matrices are in blocks."""
+        return any(self.base.blocks(name) is not None for name in self.base.names())
+
     def read(self, adapter: Tensors, scale: float) -> Adapter:
         """An adapter of this model; ``InvalidInputError`` for one that does not fit."""
         if self._rows is None:

@@ -29,9 +29,10 @@ def gguf_tokenizer(metadata: Mapping[str, Any], vocab_size: int) -> Tokenizer:
     fields = {key.removeprefix(_PREFIX): value for key, value in metadata.items()
               if key.startswith(_PREFIX)}
     kind, tokens = fields.get("model"), _texts(fields.get("tokens"))
-    if kind not in ("gpt2", "llama"):
-        raise UnsupportedModelError(f"the tokenizer {kind!r} is not supported",
-                                    expected="gpt2 (bytes), llama (SentencePiece)")
+    if kind not in ("gpt2", "llama", "bert"):
+        raise UnsupportedModelError(
+            f"the tokenizer {kind!r} is not supported",
+            expected="gpt2 (bytes), llama (SentencePiece), bert (WordPiece)")
     if tokens is None or len(tokens) > vocab_size:
         raise InvalidModelError("the tokenizer does not match the vocabulary of the model",
                                 expected=f"at most {vocab_size} tokens",
@@ -40,12 +41,14 @@ def gguf_tokenizer(metadata: Mapping[str, Any], vocab_size: int) -> Tokenizer:
     bos, eos = (_token(fields.get(f"{name}_token_id"), tokens) for name in ("bos", "eos"))
     library = tokenizers_library()
     try:
-        make = _bytes if kind == "gpt2" else _scored
+        make = {"gpt2": _bytes, "llama": _scored, "bert": _words}[kind]
         made = make(library, fields, tokens)
     except WeftError:
         raise
     except Exception as error:  # noqa: BLE001 - the library raises Exception itself
         raise InvalidModelError("the tokenizer cannot be made", got=error) from None
+    if kind == "bert":
+        return Tokenizer(made)
     for special in (True, False):
         wanted = _CONTROL if special else _USER_DEFINED
         added = [text for text, kind in zip(tokens, types, strict=False) if kind == wanted]
@@ -86,6 +89,29 @@ def _bytes(library: Any, fields: Mapping[str, Any], tokens: Sequence[str]) -> An
     made.pre_tokenizer = library.pre_tokenizers.Sequence(
         [*splits, library.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     made.decoder = library.decoders.ByteLevel()
+    return made
+
+
+def _words(library: Any, fields: Mapping[str, Any], tokens: Sequence[str]) -> Any:
+    """WordPiece; the file marks beginnings of words, where its makers mark the other parts."""
+    def written(token: str) -> str:
+        is_special = token.startswith("[") and token.endswith("]")
+        return token if is_special else token[1:] if token.startswith(_SPACE) else f"##{token}"
+
+    vocabulary = {written(token): number for number, token in enumerate(tokens)}
+    names = {"cls_token_id": "[CLS]", "seperator_token_id": "[SEP]"}  # as the format spells it
+    first, last = (tokens[number] if (number := _token(fields.get(name), tokens)) is not None
+                   else usual for name, usual in names.items())
+    if not {first, last, "[UNK]"} <= vocabulary.keys():
+        raise InvalidModelError("a tokenizer without tokens around a text",
+                                expected=f"{first}, {last}, [UNK]")
+    made = library.Tokenizer(library.models.WordPiece(vocabulary, unk_token="[UNK]"))
+    made.normalizer = library.normalizers.BertNormalizer(lowercase=True, strip_accents=True)
+    made.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
+    made.decoder = library.decoders.WordPiece()
+    made.post_processor = library.processors.TemplateProcessing(
+        single=f"{first} $A {last}", special_tokens=[(first, vocabulary[first]),
+                                                     (last, vocabulary[last])])
     return made
 
 

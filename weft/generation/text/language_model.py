@@ -126,6 +126,20 @@ class LanguageModel:
         self._weights.use(self.decoder, adapters)
         self._encoder = None
 
+    def explain(self) -> str:
+        """How the model runs: its weights, what multiplies them, and ``Executable.explain``."""
+        decoder, formats = self.decoder, self._weights.base.formats()
+        facts = ["matrices: " + ", ".join(f"{n} {kind}" for kind, n in sorted(formats.items()))]
+        if self._weights.has_blocks:
+            facts.append(f"products with weights in blocks read activations as "
+                         f"{decoder.activations} (activations= of weft.models.load)")
+        facts.append(f"caches: {decoder.cache_bytes} bytes for {decoder.slots} x "
+                     f"{decoder.capacity} tokens")
+        if decoder.adapter_rank or self._weights.adapters:
+            facts.append(f"adapters: {len(self._weights.adapters)}, with room for a rank of "
+                         f"{decoder.adapter_rank} beside the weights")
+        return "\n".join([*facts, decoder.executable.explain()])
+
     def save_cache(self, prompt: str | Sequence[Message], path: str | Path) -> None:
         """Read a prompt, and write its keys and values to a file, which ``stream`` reads.
 

@@ -24,7 +24,8 @@ from weft.support.errors import InvalidModelError
 
 # A longer context is used when it is asked for: its caches take memory.
 DEFAULT_CAPACITY = 4096
-DEFAULT_ACTIVATIONS = "float32"
+# Beside weights in blocks: as llama.cpp and onnxruntime multiply, at a fourth of the arithmetic.
+DEFAULT_ACTIVATIONS = "int8"
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ def load(path: str | Path, *, capacity: int | None = None, batch: int = 1,
     ``adapters`` are low-rank adapters as ``LanguageModel.apply_lora`` takes them; they are added to
     the weights, or run beside those in blocks. ``lora_rank`` is the total rank of adapters that may
     run beside weights (by default that of ``adapters`` where weights are in blocks).
-    ``activations`` is what products with weights in blocks read: ``float32``, or ``int8`` in
-    groups of 32.
+    ``activations`` is what products with weights in blocks read: ``int8`` in groups of 32, unless
+    it is ``float32``; ``explain()`` lists what was chosen.
 
     Needs the packages of ``weft[language]``. Raises ``UnsupportedModelError`` for models of a kind
     that weft does not know, and ``InvalidModelError`` for damaged files.

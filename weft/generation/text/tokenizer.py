@@ -28,6 +28,8 @@ class Tokenizer:
         except Exception as error:  # noqa: BLE001 - the library raises Exception itself
             raise InvalidModelError("the tokenizer cannot be read", where=path, got=error
                                     ) from None
+        made.no_padding()
+        made.no_truncation()
         ends = [made.token_to_id(text) for text in eos]
         return Tokenizer(made, bos=None if bos is None else made.token_to_id(bos),
                          eos=[token for token in ends if token is not None])
@@ -35,6 +37,10 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         return int(self._tokens.get_vocab_size())
+
+    def cut_after(self, most: int) -> None:
+        """Encode the beginning of longer texts: ``most`` tokens with those around a text."""
+        self._tokens.enable_truncation(most)
 
     def as_json(self) -> str:
         """The tokenizer as ``tokenizer.json`` describes it."""

@@ -77,7 +77,12 @@ def tensors(kind: str) -> dict[str, tuple[str, np.ndarray]]:
 
 def write_gguf(path: Path, kind: str = "q4_0", version: int = 3, **changes: Any) -> Path:
     """A file with matrices of the format ``kind``, with entries of the metadata changed."""
-    arrays, fields = tensors(kind), metadata(**changes)
+    return write_contents(path, metadata(**changes), tensors(kind), version)
+
+
+def write_contents(path: Path, fields: dict[str, Any],
+                   arrays: dict[str, tuple[str, np.ndarray]], version: int = 3) -> Path:
+    """A file with these metadata, and tensors of the types ``TYPES``."""
     head = b"GGUF" + struct.pack("<IQQ", version, len(arrays), len(fields))
     head += b"".join(_string(key) + _value(value) for key, value in fields.items())
     body = b""

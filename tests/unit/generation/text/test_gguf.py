@@ -33,7 +33,7 @@ def file_of(kind: str) -> Path:
 
 @functools.cache
 def model_of(kind: str) -> LanguageModel:
-    return weft.models.load(file_of(kind))
+    return weft.models.load(file_of(kind), activations="float32")
 
 
 def test_blocks_have_the_elements_of_the_specification() -> None:
@@ -67,6 +67,16 @@ def test_tokens_are_those_of_the_expanded_weights(kind: str) -> None:
         ids.append(token)
     assert all(layer.rotary is not None and layer.rotary.interleaved
                for layer in architecture.layers)
+
+
+def test_activations_are_rounded_unless_asked() -> None:
+    made = weft.models.load(file_of("q4_0"))
+    assert "8 q4_0" in made.explain()
+    assert "read activations as int8" in made.explain()
+    assert "read activations as float32" in model_of("q4_0").explain()
+    text = "some words"
+    np.testing.assert_allclose(made.log_probabilities(text)[1],
+                               model_of("q4_0").log_probabilities(text)[1], atol=0.5)
 
 
 def test_no_weight_is_expanded_in_memory() -> None:

@@ -91,7 +91,7 @@ def test_adapters_run_beside_blocks() -> None:
     sizes = {"self_attn.q_proj": (WIDTH, WIDTH), "self_attn.k_proj": (WIDTH // 2, WIDTH),
              "mlp.gate_proj": (WIDTH, WIDTH)}
     tensors = adapter(1, sizes)
-    model = weft.models.load(path, adapters=[tensors])
+    model = weft.models.load(path, adapters=[tensors], activations="float32")
     files = read_files(path)
     expanded = {name: files.weights[name] if (blocks := files.weights.blocks(name)) is None else
                 block_reference.elements("q4_0", blocks.data, FORMATS["q4_0"].nbytes)
