@@ -10,7 +10,7 @@ from weft.support.errors import InvalidModelError, UnsupportedModelError, WeftEr
 
 _PREFIX = "tokenizer.ggml."
 _CONTROL, _USER_DEFINED = 3, 4
-_SPACE = "▁"
+_SPACE, _UNKNOWN = "▁", "[UNK]"
 _GPT2 = (r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",)
 _WORDS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+"
           r"[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -102,10 +102,10 @@ def _words(library: Any, fields: Mapping[str, Any], tokens: Sequence[str]) -> An
     names = {"cls_token_id": "[CLS]", "seperator_token_id": "[SEP]"}  # as the format spells it
     first, last = (tokens[number] if (number := _token(fields.get(name), tokens)) is not None
                    else usual for name, usual in names.items())
-    if not {first, last, "[UNK]"} <= vocabulary.keys():
+    if not {first, last, _UNKNOWN} <= vocabulary.keys():
         raise InvalidModelError("a tokenizer without tokens around a text",
-                                expected=f"{first}, {last}, [UNK]")
-    made = library.Tokenizer(library.models.WordPiece(vocabulary, unk_token="[UNK]"))
+                                expected=f"{first}, {last}, {_UNKNOWN}")
+    made = library.Tokenizer(library.models.WordPiece(vocabulary, unk_token=_UNKNOWN))
     made.normalizer = library.normalizers.BertNormalizer(lowercase=True, strip_accents=True)
     made.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
     made.decoder = library.decoders.WordPiece()
