@@ -30,12 +30,13 @@ from weft.compiler.program.constants import Memory, OwnBlock
 from weft.compiler.program.packing import Packing, byte_bounds
 from weft.compiler.warm_start import WARM, shows_stages
 from weft.frontend.source import Source, SourceDigest
+from weft.ir import Constant, post_order
 from weft.runtime.arena import address_of
 from weft.strategy.records import active_records
 from weft.support.cache import DiskCache, open_cache
 from weft.support.dataclass import dataclass
 from weft.support.fallback import FallbackLog, recording, report_all
-from weft.support.file_content import FileContent, FileStates, file_state
+from weft.support.file_content import FileContent, FileStates, file_state, release_pages
 from weft.support.log import Level, debug
 
 # Writing this many bytes takes longer than what is left to do after they are packed.
@@ -77,8 +78,16 @@ def cached(source: Source, options: CompileOptions, make: Callable[[Memory], Pro
     with source.held(), recording() as log:
         source.preload()
         code = _found_or_made(source, options, make, remember, log)
+        _release_weights(source)
     debug(Level.CACHE, "compiler", f"compiled in {time.perf_counter() - start:.2f} s")
     return code
+
+
+def _release_weights(source: Source) -> None:
+    """Give back the pages of files that the model's weights are mapped from: they are read."""
+    functions = () if source.module is None else source.module.functions.values()
+    release_pages(node.data for function in functions for node in post_order(function)
+                  if isinstance(node, Constant))
 
 
 def _found_or_made(source: Source, options: CompileOptions, make: Callable[[Memory], ProgramCode],

@@ -18,7 +18,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from weft.support.dataclass import dataclass
 
@@ -142,6 +142,27 @@ def state_at(found: os.stat_result, now: int) -> FileState | None:
 
 # ``madvise`` does not give memory back that is shared with children.
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+
+
+def mapped_file(array: Any) -> mmap.mmap | None:
+    """The file that an array of NumPy reads through a map for reading; ``None`` if it has memory.
+
+    Such pages are those of the file: ``release_pages`` gives them back, and reading maps them anew.
+    """
+    owner = array
+    while (below := owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)) \
+            is not None:
+        owner = below
+    is_file = type(owner) is mmap.mmap and memoryview(owner).readonly
+    return owner if is_file else None
+
+
+def release_pages(arrays: Iterable[Any]) -> None:
+    """Give back the memory of the maps of files that these arrays read, where systems can do it."""
+    found = {id(file): file for array in arrays if (file := mapped_file(array)) is not None}
+    if hasattr(mmap, "MADV_DONTNEED"):
+        for file in found.values():
+            file.madvise(mmap.MADV_DONTNEED)
 
 
 class ReleasableMemory(mmap.mmap):

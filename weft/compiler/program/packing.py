@@ -22,7 +22,7 @@ from weft.runtime.arena import AlignedBlock, address_of
 from weft.runtime.devices.cpu.host import usable_cpus
 from weft.support.cache_entry import HEADER_BYTES, EntryWriter
 from weft.support.dataclass import dataclass
-from weft.support.file_content import PART_BYTES
+from weft.support.file_content import PART_BYTES, mapped_file
 from weft.support.stage_times import stage
 
 # Fewer bytes are packed at once, without a thread.
@@ -89,7 +89,7 @@ class Packing:
         self.entry = entry
         self.block = np.empty(0, np.uint8)
         self._total = total
-        self._file = entry.file() if entry is not None and _is_mapped(total) else -1
+        self._file = entry.file() if entry is not None and _is_mapped(total, sources) else -1
         self.is_mapped = self._file >= 0
         if not self.is_mapped:
             self.block = AlignedBlock(total, purpose=_PURPOSE).array
@@ -207,13 +207,16 @@ class Packing:
             return next(self._left, None)
 
 
-def _is_mapped(total: int) -> bool:
+def _is_mapped(total: int, sources: Sequence[np.ndarray]) -> bool:
     """Whether a block of these bytes is to be the file of the cache.
 
-    Not if writing would have to wait for the disk.
+    Not if writing would have to wait for the disk, unless most weights are mapped from files
+    themselves: whoever maps them does not expect that they take memory.
     """
     if total < _MAPPED_BYTES or not hasattr(os, "pwrite"):
         return False
+    if 2 * sum(one.nbytes for one in sources if mapped_file(one) is not None) > total:
+        return True
     return total <= os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE // _UNHINDERED
 
 
