@@ -47,7 +47,7 @@ with open(sys.argv[1], "rb") as file:
     pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 weight = ir.Constant(np.frombuffer(pages, np.uint8).reshape({ROWS}, -1))
 x = ir.var("x", ("rows", {DEPTH}), "float32")
-y = op.nn.block_quantized_dense(x, weight, format="{FORMAT}")
+y = op.nn.block_quantized_dense(x, weight, format="{FORMAT}", activations=sys.argv[2])
 before, = kilobytes("VmRSS")
 model = weft.compile(ir.IRModule.from_expr(ir.Function((x,), y)))
 for rows in (1, 6):
@@ -57,12 +57,14 @@ print(json.dumps(dict(before=before, peak=peak, anonymous=anonymous, file=reside
 """
 
 
-def test_a_model_holds_mapped_blocks_once_and_no_floats_of_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("activations", ["float32", "int8"])
+def test_a_model_holds_mapped_blocks_once_and_no_floats_of_them(activations: str, tmp_path: Path
+                                                                ) -> None:
     path = tmp_path / "weights"
     path.write_bytes(bytes(BLOCK_BYTES))
     environment = {**os.environ, "WEFT_CACHE_DIR": str(tmp_path / "cache"), "WEFT_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", _CHILD, str(path)], env=environment, check=True,
-                          capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", _CHILD, str(path), activations],
+                          env=environment, check=True, capture_output=True, text=True)
     found = {name: 1024 * kilobytes for name, kilobytes in json.loads(done.stdout).items()}
     floats = 4 * ROWS * DEPTH
     compiler = 120 << 20
@@ -75,7 +77,7 @@ def test_a_model_holds_mapped_blocks_once_and_no_floats_of_them(tmp_path: Path) 
 def test_large_weights_that_are_mapped_stay_on_disk(tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "_UNHINDERED", 1 << 40)
-    size = 2 * packing._MAPPED_BYTES  # noqa: SLF001
+    size = 2 * packing._MAPPED_BYTES
     path = tmp_path / "weights"
     path.write_bytes(bytes(size))
     with path.open("rb") as file:
@@ -83,5 +85,5 @@ def test_large_weights_that_are_mapped_stay_on_disk(tmp_path: Path,
     mapped = np.frombuffer(pages, np.uint8)[8:]
     assert mapped_file(mapped) is pages
     assert mapped_file(np.zeros(3)) is None
-    assert packing._is_mapped(size, [mapped])  # noqa: SLF001
-    assert not packing._is_mapped(size, [np.zeros(size, np.uint8)])  # noqa: SLF001
+    assert packing._is_mapped(size, [mapped])
+    assert not packing._is_mapped(size, [np.zeros(size, np.uint8)])

@@ -42,6 +42,7 @@ from weft.tir import (
     seq,
 )
 from weft.tir.expr import PrimExpr, Var, const, int_value, minimum
+from weft.tir.task_scratch import MAX_STACK_BYTES
 from weft.topi.nn.block_formats import RUN, BlockFormat, block_format
 from weft.topi.nn.block_quantized import (
     GROUP,
@@ -58,8 +59,8 @@ NR = 4  # rows of the weight in a register tile: their FMAs hide each other's la
 @strategy("nn.block_quantized_dense", target="cpu", complete=True)
 def block_quantized_dense(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """Dequantisation in registers, where vectors divide a run of elements."""
-    lanes = target.lanes("float32")
     attrs = attrs_of(call, BlockQuantizedDenseAttrs)
+    lanes = _lanes_of_panels(target, _known(call.args[0], -1) or 0)
     form = block_format(attrs.format)
     is_rounded = attrs.activations == Activations.INT8 and quant_range(form) is not None
     rows, elements = _sizes(call, form)
@@ -80,6 +81,17 @@ def block_quantized_dense(call: Call, target: CpuTarget) -> Iterator[Implementat
     scalar = rows * elements * (model.unblocked_fma_cycles + model.dequantize_vector_cycles)
     yield Implementation("nn.block_quantized_dense.cpu.generic", schedule_default,
                          seconds=model.seconds(scalar))
+
+
+def _lanes_of_panels(target: CpuTarget, depth: int) -> int:
+    """Lanes that are rows of a panel of floats: on the stacks of threads, it is none of the weight.
+
+    In the workspace each task would have a panel, which together are the weight as floats.
+    """
+    lanes = target.lanes("float32")
+    while lanes > NR and lanes * depth * float32.itemsize > MAX_STACK_BYTES:
+        lanes //= 2
+    return lanes
 
 
 def _with_int8(call: Call, form: BlockFormat, target: CpuTarget, rows: float, elements: float
