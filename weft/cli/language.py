@@ -20,7 +20,7 @@ Load: TypeAlias = Callable[..., Any]
 
 def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """MODEL, and how it is loaded: ``command`` gets ``load``, which loads it in a session."""
-    names = ("path", "capacity", "dtype", "lora", "activations")
+    names = ("path", "capacity", "dtype", "lora", "activations", "precision")
 
     @functools.wraps(command)
     def with_model(threads: int | None, **options: Any) -> None:
@@ -34,6 +34,8 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="threads of compiled code (default: WEFT_THREADS, else all CPUs)"),
         click.option("--activations", type=click.Choice(["float32", "int8"]), default=None,
                      help="what products with weights in blocks read of activations"),
+        click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16", "int8", "int4"]),
+                     default=None, help="quantise the weights to 8 or 4 bits, or compute in 16"),
         click.option("--lora", multiple=True, metavar="ADAPTER", type=click.Path(exists=True),
                      help="add a low-rank adapter to the weights (may be given several times)"),
         click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default=None,

@@ -9,6 +9,7 @@ from weft.support.lazy_package import load_names_lazily
 
 NAMES = {  # module -> the public names it defines
     "weft.quantization.api": "QuantizedModule quantize",
+    "weft.quantization.language": "QuantizedWeights quantize_weights",
     "weft.quantization.options": "QuantizationOptions",
     "weft.quantization.report": "LayerReport QuantizationReport",
     "weft.quantization.schemes": "SCHEMES Scheme",

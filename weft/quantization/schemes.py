@@ -47,13 +47,17 @@ class Scheme:
 
         Raises ``OptionError`` if data is needed and not given, or given and of no use.
         """
-        if self.data == "needed" and not samples:
-            raise OptionError(f"the scheme {self.name!r} needs calibration data",
-                              help="pass data=[{input name: array}, ...], or choose a scheme "
-                                   f"without data: {', '.join(without_data())}")
+        self.check_data(bool(samples))
         path, _, function = self.run.partition(":")
         run: SchemeRun = getattr(importlib.import_module(path), function)
         return run(module, samples, options, **self.settings)
+
+    def check_data(self, given: bool) -> None:
+        """Raise ``OptionError`` if calibration data is needed and not ``given``."""
+        if self.data == "needed" and not given:
+            raise OptionError(f"the scheme {self.name!r} needs calibration data",
+                              help="pass data=[{input name: array}, ...], or choose a scheme "
+                                   f"without data: {', '.join(without_data())}")
 
 
 _MIXED = "weft.quantization.mixed:run"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from weft.models.gguf.translate import architecture_of_gguf, rows_of_gguf
 from weft.models.transformers.folder import architecture_of_folder, read_json
 from weft.runtime.weights import Tensors
 from weft.support.dataclass import dataclass
-from weft.support.errors import InvalidModelError
+from weft.support.errors import InvalidModelError, OptionError
 
 # A longer context is used when it is asked for: its caches take memory.
 DEFAULT_CAPACITY = 4096
@@ -44,7 +45,8 @@ class ModelFiles:
 
 def load(path: str | Path, *, capacity: int | None = None, batch: int = 1,
          dtype: str | None = None, adapters: Sequence[Tensors] = (), lora_rank: int | None = None,
-         activations: str | None = None, **knobs: Any) -> LanguageModel:
+         activations: str | None = None, precision: str | None = None,
+         scheme: str | None = None, data: Iterable[str] = (), **knobs: Any) -> LanguageModel:
     """A language model of a Hugging Face folder or of a GGUF file, ready to generate text.
 
         model = weft.models.load("SmolLM2-135M-Instruct")
@@ -62,10 +64,16 @@ def load(path: str | Path, *, capacity: int | None = None, batch: int = 1,
     ``activations`` is what products with weights in blocks read: ``int8`` in groups of 32, unless
     it is ``float32``; ``explain()`` lists what was chosen.
 
+    ``precision`` (bf16, fp16, int8, int4) is that of matrices, which are quantised as they are
+    read; ``scheme`` names the way, such as ``int4_gptq``, and ``data`` are texts that it reads
+    (docs/quantization.md).
+
     Needs the packages of ``weft[language]``. Raises ``UnsupportedModelError`` for models of a kind
     that weft does not know, and ``InvalidModelError`` for damaged files.
     """
     files = read_files(Path(path))
+    if precision is not None or scheme is not None:
+        files, dtype = _in_precision(files, precision, scheme, data, dtype)
     weights = AdaptedWeights(files.weights, files.rows)
     found = [weights.read(adapter, 1.0) for adapter in adapters]
     if lora_rank is None:
@@ -84,6 +92,24 @@ def load(path: str | Path, *, capacity: int | None = None, batch: int = 1,
         make_encoder=lambda merged: CompiledDecoder(files.architecture, merged.without_output(),
                                                     **options),
         identity=identity_of(files.architecture, files.weights))
+
+
+def _in_precision(files: ModelFiles, precision: str | None, scheme: str | None,
+                  data: Iterable[str], dtype: str | None) -> tuple[ModelFiles, str | None]:
+    """The files with quantised weights, or the dtype that a precision of floats means."""
+    floats = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+    schemes = {"int8": "int8_weight_only", "int4": "int4"}
+    if precision is not None and precision not in (*floats, *schemes):
+        raise OptionError("unknown precision", expected=", ".join((*floats, *schemes)),
+                          got=repr(precision))
+    if precision in floats and scheme is None:
+        return files, dtype or floats[precision]
+    chosen = scheme or schemes.get(precision or "", "")
+    from weft.quantization.language import quantize_weights
+
+    texts = [files.tokenizer.encode(text) for text in data]
+    weights = quantize_weights(files.architecture, files.weights, chosen, texts or None)
+    return replace(files, weights=weights), dtype
 
 
 def read_files(path: Path) -> ModelFiles:

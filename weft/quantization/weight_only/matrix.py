@@ -81,7 +81,7 @@ class Quantizer:
         wider = self.fitting(depth, WIDER)
         if wider is not None and block_format(wider).nbytes > block_format(format).nbytes \
                 * block_format(wider).elements / block_format(format).elements:
-            made = self._in(wider, matrix, gram, None)
+            made = self._in(wider, matrix, gram, factors)
             if made.error <= bound:
                 return made, reason
         return None, reason
