@@ -25,9 +25,10 @@ __version__ = "0.1.0"
 
 NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generated from this table
     "weft": (
-        "amp autograd checkpoints codegen compiler cuda data debug export fft frontend generation "
-        "graph ir linalg masked models nn onnx_backend op optim quantization runtime serialization "
-        "signal special strategy target te tir topi torch_backend transform tune"
+        "amp autograd checkpoints codegen compiler cuda data debug distributed export fft "
+        "frontend generation graph ir linalg masked models nn onnx_backend op optim quantization "
+        "runtime serialization signal special strategy target te tir topi torch_backend transform "
+        "tune"
     ),
     "weft.support": "errors",
     "weft.support.config": "config",

@@ -53,6 +53,7 @@ def _surroundings(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPat
     page("machine_model", 10, flags=doctest.NORMALIZE_WHITESPACE),
     page("performance", 10, pytest.mark.slow, flags=SPACES),
     page("quantization", 10),
+    page("scale", 10, flags=SPACES),
     page("tensors", 30, pytest.mark.slow),
     page("training", 50, pytest.mark.slow),
 ])

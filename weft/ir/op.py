@@ -55,6 +55,11 @@ ResultCount: TypeAlias = "Callable[[Any, int], int]"
 BatchingRule: TypeAlias = "Callable[[Call, Sequence[Expr], Sequence[bool], Dim], Expr | None]"
 
 
+# typed call -> ((operand, dimension) ..), ((result, dimension) ..) of each axis that can be cut.
+CutAxes: TypeAlias = (
+    "Callable[[Call], Iterable[tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]]]")
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One generic test of an operator: input shapes (or arrays) and attribute values.
@@ -235,6 +240,15 @@ class Op(Expr):
         is the call on one example. In the result the batch is axis 0 (of each tensor of a tuple).
         """
         self._add_hook("batching", function)
+        return function
+
+    def cut_axes(self, function: CutAxes) -> CutAxes:
+        """Register which axes of operands and results can be cut together over devices.
+
+        For operators whose loops are written by hand; the tensor expressions of others tell
+        (``transform.sharding``). ``op.cut_axes`` has the usual rules.
+        """
+        self._add_hook("cut_axes", function)
         return function
 
     @property

@@ -8,6 +8,7 @@ from weft import te
 from weft.ir import COMMUTATIVE, Attrs, OpPattern, Relation, define_op, op_case
 from weft.ir.typing.relations import broadcast_binary, identity_relation
 from weft.op.batching import broadcasting
+from weft.op.cut_axes import broadcast_axes
 from weft.op.families import binary, logical, unary
 from weft.op.relations import checked, expect_int
 from weft.tir.expr import PrimExpr, any_of, const, select
@@ -71,3 +72,4 @@ gcd.spec(np.gcd, op_case(_MIXED, np.array([6, 0, 27, 514229], np.int32)),
          op_case(np.array([255, 0, 96], np.uint8), np.array([[51], [36]], np.uint8)))
 
 gcd.batching(broadcasting)
+gcd.cut_axes(broadcast_axes)

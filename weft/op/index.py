@@ -238,6 +238,10 @@ OPERATORS: dict[str, str] = {
         "less_equal logical_and logical_or maximum minimum mod multiply not_equal power subtract "
         "trunc_divide trunc_mod where "
     ),
+    "weft.op.collective": (
+        "collective.all_gather collective.all_reduce collective.all_to_all collective.broadcast "
+        "collective.local_part collective.permute collective.reduce_scatter "
+    ),
     "weft.op.device": "device_copy",
     "weft.op.dyn": (
         "dyn.arange dyn.broadcast_to dyn.expand_dims dyn.full dyn.image.resize2d dyn.nn.pad "

@@ -8,6 +8,7 @@ from weft import te
 from weft.ir import Attrs, Dim, RelationContext, TensorType, TupleType, attr, dim_min, int32, int64
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.op.batching import merging
+from weft.op.cut_axes import leading_axes
 from weft.op.linalg.gradients import cholesky_gradient, expand_qr, expand_reflect, lu_gradient
 from weft.support.dataclass import dataclass
 from weft.topi import linalg as topi
@@ -236,7 +237,12 @@ reflect.spec(_reflect_reference, op_case((2, 4, 3), (2, 3), (2, 4, 4)),
              op_case((1, 3, 3), (1, 3), (1, 3, 2), transpose=True))
 
 lu.batching(merging())
+lu.cut_axes(leading_axes)
 pivot_order.batching(merging())
+pivot_order.cut_axes(leading_axes)
 cholesky.batching(merging())
+cholesky.cut_axes(leading_axes)
 qr.batching(merging())
+qr.cut_axes(leading_axes)
 reflect.batching(merging(0, 1, 2))
+reflect.cut_axes(leading_axes)

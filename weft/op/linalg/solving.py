@@ -7,6 +7,7 @@ import numpy as np
 from weft import te
 from weft.ir import Attrs, OpPattern, RelationContext, attr, define_op, op_case
 from weft.op.batching import merging
+from weft.op.cut_axes import leading_axes
 from weft.op.linalg.factors import matrices
 from weft.op.linalg.gradients import matrix_exp_gradient, triangular_solve_gradient
 from weft.support.dataclass import dataclass
@@ -92,4 +93,6 @@ matrix_exp.spec(_exp_reference, op_case((2, 4, 4), low=-3.0, high=3.0), op_case(
                 op_case((0, 2, 2)))
 
 matrix_exp.batching(merging())
+matrix_exp.cut_axes(leading_axes)
 triangular_solve.batching(merging(0, 1))
+triangular_solve.cut_axes(leading_axes)

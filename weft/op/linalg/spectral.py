@@ -16,6 +16,7 @@ from weft.ir import (
     op_case,
 )
 from weft.op.batching import merging
+from weft.op.cut_axes import leading_axes
 from weft.op.linalg.factors import matrices
 from weft.op.linalg.spectral_gradients import eigh_gradient, svd_gradient
 from weft.support.dataclass import dataclass
@@ -120,4 +121,6 @@ svd.spec(_svd_reference, op_case(_apart(4, 4, 2)), op_case(_apart(5, 3)), op_cas
          op_case((0, 3, 2)), op_case(_apart(3, 3), full=True),
          op_case((2, 3, 0), full=True))
 eigh.batching(merging())
+eigh.cut_axes(leading_axes)
 svd.batching(merging())
+svd.cut_axes(leading_axes)

@@ -8,6 +8,7 @@ from weft import te
 from weft.ir import Attrs, Call, Expr, OpPattern, TensorType, attr, define_op, op_case
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import float_unary
+from weft.op.cut_axes import broadcast_axes
 from weft.op.families import float_arithmetic
 from weft.op.gradients import attrs_of
 from weft.op.layout_inference import join_layouts, keep_layout
@@ -113,6 +114,7 @@ def _incomplete_reference(a: np.ndarray, x: np.ndarray, upper: bool = False) -> 
 
 _A = np.array([0.0, 0.0, 2.0, 2.0, -1.0, 3.0, 50.0, 0.5], np.float32)
 _X = np.array([0.0, 1.0, 0.0, np.inf, 1.0, np.nan, 45.0, 30.0], np.float32)
+incomplete_gamma.cut_axes(broadcast_axes)
 incomplete_gamma.spec(
     _incomplete_reference,
     op_case((7,), (7,), low=0.1, high=9.0), op_case((5,), (5,), low=0.1, high=9.0, upper=True),

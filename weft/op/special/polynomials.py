@@ -9,6 +9,7 @@ import numpy as np
 from weft import op, te
 from weft.ir import Attrs, Call, Expr, OpPattern, TensorType, attr, define_op, one_of, op_case
 from weft.ir.typing.relation import RelationContext
+from weft.op.cut_axes import broadcast_axes
 from weft.op.gradients import attrs_of, typed_zeros
 from weft.support.dataclass import dataclass
 from weft.topi.special.recurrences import (
@@ -83,6 +84,7 @@ def _reference(x: np.ndarray, n: np.ndarray, kind: str, derivative: int = 0) -> 
 
 
 _DEGREES = np.array([0, 1, 2, 3, 7, -1, 12])
+orthogonal_polynomial.cut_axes(broadcast_axes)
 orthogonal_polynomial.spec(
     _reference,
     *(op_case((7,), _DEGREES, kind=kind) for kind in ("chebyshev_t", "hermite_h", "laguerre_l")),

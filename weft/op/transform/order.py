@@ -15,6 +15,7 @@ from weft.ir.traits import NO_TRAITS, ZERO_GRADIENT, Family, OpTraits, in_family
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import along
+from weft.op.cut_axes import axes_but
 from weft.op.gradients import attrs_of, scalar, tensor_type, typed_zeros
 from weft.op.relations import range_help
 from weft.support.dataclass import dataclass
@@ -66,6 +67,7 @@ def _scan(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc: s
                    level=3, inputs=("x",),
                    traits=replace(traits, family=Family.SCAN, combine=combine))(run)
     op.batching(along("axis"))
+    op.cut_axes(axes_but("axis"))
     op.spec(reference, op_case((3, 5), axis=1), op_case((4, 3)), op_case((6,), exclusive=True),
             op_case((2, 3, 4), axis=-2, reverse=True), op_case((5,), exclusive=True, reverse=True),
             op_case((0, 3)), op_case((4,), dtypes="int32", dtype="int64", low=-9, high=9))

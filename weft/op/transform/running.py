@@ -12,6 +12,7 @@ from weft.ir.op import Case, Op, OpPattern, define_op, get_op, op_case
 from weft.ir.traits import Family, OpTraits
 from weft.op.batching import along
 from weft.op.broadcast import add, equal, greater, less, logical_or, subtract, where
+from weft.op.cut_axes import axes_but
 from weft.op.elementwise import exp, isnan, log
 from weft.op.gradients import (
     attrs_of,
@@ -73,6 +74,7 @@ def _running(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc
                    relation=_float_relation if is_float else _relation,
                    traits=OpTraits(family=Family.SCAN, combine=combine))(run)
     op.batching(along("axis"))
+    op.cut_axes(axes_but("axis"))
     op.spec(_accumulated(accumulate), op_case((3, 5), axis=1), op_case((4, 3)), op_case((6,)),
             op_case((2, 3, 4), axis=-2, reverse=True), op_case((0, 3)), op_case((9, 4), axis=1),
             *cases)

@@ -1,0 +1,86 @@
+"""Random programs of operators that are cut in different ways, over small whole numbers.
+
+Sums of such numbers are exact in float32, so a sharded program must give the same bits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft import op
+from weft.ir.expr import Constant, Expr, Function, Tuple, var
+from weft.ir.sharding import Mesh, Sharding
+from weft.ir.types import TensorType
+from weft.ir.typing.infer import infer_expr
+
+MESHES = (Mesh({"a": 2}), Mesh({"a": 2, "b": 2}), Mesh({"a": 2, "b": 3}), Mesh({"a": 4}))
+ROWS, COLUMNS = 12, 24
+
+
+def numbers(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.integers(-2, 3, shape).astype(np.float32)
+
+
+def shape_of(x: Expr) -> tuple[int, ...]:
+    type_ = x.checked_type
+    assert isinstance(type_, TensorType)
+    return type_.concrete_shape
+
+
+def grown(rng: np.random.Generator, values: list[Expr]) -> Expr:
+    """One more value from those there are; all of them are matrices."""
+    x, y = (values[rng.integers(len(values))] for _ in range(2))
+    rows, columns = shape_of(x)
+    match rng.integers(12):
+        case 0:
+            return op.nn.relu(x)
+        case 1:
+            return op.clip(op.nn.dense(x, Constant(numbers(rng, COLUMNS, columns))),
+                           a_min=-8.0, a_max=8.0)
+        case 2:
+            return op.add(x, op.reshape(op.sum(x, axis=(1,)), newshape=(rows, 1)))
+        case 3:
+            return op.transpose(x, axes=(1, 0))
+        case 4 if shape_of(x) == shape_of(y):
+            return op.maximum(x, y)
+        case 5:
+            return op.concatenate(Tuple((x, op.negative(x))), axis=int(rng.integers(2)))
+        case 6:
+            folded = op.reshape(x, newshape=(rows // 2, 2, columns))
+            return op.reshape(op.transpose(folded, axes=(1, 0, 2)), newshape=(rows, columns))
+        case 7:
+            return op.take(x, Constant(rng.integers(0, rows, ROWS)), axis=0)
+        case 8:
+            return op.cast(op.argsort(x, axis=1), dtype="float32")
+        case 9:
+            return op.add(x, op.max(x, axis=(0,), keepdims=True))
+        case 10:
+            return op.strided_slice(x, begin=(0,), end=(columns // 2,), strides=(1,), axes=(1,))
+        case 11 if columns == shape_of(y)[1]:
+            return op.clip(op.nn.dense(x, y), a_min=-8.0, a_max=8.0)
+    return op.multiply(x, Constant(numbers(rng, columns)))
+
+
+def random_program(rng: np.random.Generator, calls: int = 6) -> Function:
+    """Two inputs, and the last value with the sum of another one."""
+    params = (var("x", (ROWS, COLUMNS)), var("y", (COLUMNS, ROWS)))
+    values: list[Expr] = [infer_expr(p) for p in params]
+    while len(values) < calls + 2:
+        made = infer_expr(grown(rng, values))
+        if min(shape_of(made)) % 2 == 0 and max(shape_of(made)) <= 96:
+            values.append(made)
+    fn = infer_expr(Function(params, Tuple((values[-1], op.sum(values[-2])))))
+    assert isinstance(fn, Function)
+    return fn
+
+
+def random_sharding(rng: np.random.Generator, shape: tuple[int, ...], mesh: Mesh) -> Sharding:
+    """Axes on dimensions that they divide; some stay unused."""
+    made = Sharding.replicated(len(shape))
+    for axis in rng.permutation(list(mesh.axes)):
+        dim = int(rng.integers(len(shape))) if shape and rng.random() < 0.8 else None
+        if dim is not None:
+            axes = (*made.dims[dim], str(axis))
+            if shape[dim] % mesh.parts(axes) == 0:
+                made = made.with_dim(dim, axes)
+    return made
