@@ -76,6 +76,7 @@ NAMES = {  # module -> the public names it defines
     "weft.transform.passes.simplify_inference": "SimplifyInference",
     "weft.transform.placement.plan_devices": "PlanDevices",
     "weft.transform.precision.compute_in_float32": "ComputeInFloat32",
+    "weft.transform.precision.affine_types": "affine_types",
     "weft.transform.precision.fake_quantization_to_integer": "FakeQuantizationToInteger",
     "weft.transform.precision.qnn_canonicalize": "QnnCanonicalize",
     "weft.transform.precision.to_mixed_precision": "ToMixedPrecision",

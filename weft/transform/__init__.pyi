@@ -59,6 +59,7 @@ from weft.transform.passes.remove_unused_functions import (RemoveUnusedFunctions
 from weft.transform.passes.simplify_expr import (SimplifyExpr)
 from weft.transform.passes.simplify_inference import (SimplifyInference)
 from weft.transform.placement.plan_devices import (PlanDevices)
+from weft.transform.precision.affine_types import (affine_types)
 from weft.transform.precision.compute_in_float32 import (ComputeInFloat32)
 from weft.transform.precision.fake_quantization_to_integer import (FakeQuantizationToInteger)
 from weft.transform.precision.qnn_canonicalize import (QnnCanonicalize)
@@ -77,5 +78,5 @@ __all__ = ["AlterLayoutHook", "AlterOpLayout", "AnnotateSpans", "AutoControlDepe
 "PlanDevices", "PrintIR", "PruneControlEdges", "PythonCode", "QnnCanonicalize", "Recompute",
 "Region", "RemoveUnusedFunctions", "SimplifyExpr", "SimplifyInference", "StorePassing",
 "TensorCode", "ToANormalForm", "ToBasicBlockNormalForm", "ToCPS", "ToGraphNormalForm",
-"ToMixedPrecision", "UnCPS", "Vectorize", "check_same_values", "counts_data", "evaluate",
-"gradient", "register_external_codegen"]
+"ToMixedPrecision", "UnCPS", "Vectorize", "affine_types", "check_same_values", "counts_data",
+"evaluate", "gradient", "register_external_codegen"]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from weft.ir import expr
+from weft.ir.affine import AffineType
 from weft.ir.dtype import DType
 from weft.ir.module import IRModule
 from weft.ir.op import Op
@@ -34,14 +35,16 @@ _ATOMS = (expr.Var, expr.GlobalVar, expr.Constant, expr.Constructor, Op)
 
 
 def as_text(node: expr.Expr | IRModule, *, metadata: bool = True, types: bool = False,
-            spans: bool = False, devices: Mapping[expr.Expr, VirtualDevice] | None = None) -> str:
+            spans: bool = False, devices: Mapping[expr.Expr, VirtualDevice] | None = None,
+            affine: Mapping[expr.Expr, AffineType] | None = None) -> str:
     """The text form of a module or an expression.
 
     ``metadata=False`` omits the bytes of large constants (such text does not parse back);
     ``types`` adds inferred types as comments; ``spans`` adds source locations to calls, which the
-    parser reads back; ``devices`` adds the devices of expressions (``weft.virtual_devices``).
+    parser reads back; ``devices`` adds the devices of expressions (``weft.virtual_devices``), and
+    ``affine`` the affine types of quantised ones (``weft.transform.affine_types``).
     """
-    printer = _Printer(types=types, spans=spans, devices=devices or {})
+    printer = _Printer(types=types, spans=spans, devices=devices or {}, affine=affine or {})
     if isinstance(node, IRModule):
         text = printer.module(node)
     elif isinstance(node, Op):
@@ -54,9 +57,10 @@ def as_text(node: expr.Expr | IRModule, *, metadata: bool = True, types: bool = 
 class _Printer:
     """The state of one printing: assigned names and collected constants."""
 
-    def __init__(self, *, types: bool, spans: bool, devices: Mapping[expr.Expr, VirtualDevice]
-                 ) -> None:
+    def __init__(self, *, types: bool, spans: bool, devices: Mapping[expr.Expr, VirtualDevice],
+                 affine: Mapping[expr.Expr, AffineType]) -> None:
         self.types = types
+        self.affine = affine
         self.devices = devices
         self.spans = spans
         self.names = Names()
@@ -163,7 +167,8 @@ class _Printer:
     def comment(self, node: expr.Expr) -> str:
         device = self.devices.get(node)
         where = f" /* on {device} */" if device is not None and str(device) else ""
-        return self._type_comment(node) + where
+        stored = f" /* {self.affine[node]} */" if node in self.affine else ""
+        return self._type_comment(node) + where + stored
 
     def _type_comment(self, node: expr.Expr) -> str:
         if not self.types or node.checked_type is None:

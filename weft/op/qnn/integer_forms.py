@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from weft import op
 from weft.ir import Call, Constant, DType, Expr, Op, TensorType, Tuple, const, infer_expr
+from weft.ir.affine import TensorAffineType
 from weft.ir.analysis import known_type
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
@@ -34,21 +33,34 @@ def type_of_tensor(expr: Expr) -> TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A real value stored as ``scale * (expr - zero)``; scales may vary along ``axis``."""
+    """A real value, of which ``expr`` are the integers of an affine type."""
 
     expr: Expr
-    scale: Expr
-    zero: Expr
-    axis: int
+    type: TensorAffineType
+
+    @staticmethod
+    def of(expr: Expr, scale: Expr, zero: Expr, axis: int) -> Stored:
+        return Stored(expr, TensorAffineType(scale, zero, type_of_tensor(expr).dtype, axis))
+
+    @property
+    def scale(self) -> Expr:
+        return self.type.scale
+
+    @property
+    def zero(self) -> Expr:
+        return self.type.zero
+
+    @property
+    def axis(self) -> int:
+        return self.type.axis
 
     @property
     def is_byte(self) -> bool:
-        return type_of_tensor(self.expr).dtype.name in BYTES
+        return self.type.dtype.name in BYTES
 
     @property
     def is_uniform(self) -> bool:
-        """Whether one scale and one zero point apply to the whole tensor."""
-        return all(type_of_tensor(p).shape in ((), (1,)) for p in (self.scale, self.zero))
+        return self.type.is_uniform
 
 
 # (call, its operands as stored) -> the result as stored; None if it must stay real.
@@ -68,7 +80,7 @@ def _same(call: Call, stored: Sequence[Stored]) -> Stored | None:
     x = stored[0]
     if len(stored) > 1 or not x.is_uniform:
         return None
-    return Stored(typed(call.replace(args=(x.expr,), checked_type=None)), x.scale, x.zero, -1)
+    return Stored.of(typed(call.replace(args=(x.expr,), checked_type=None)), x.scale, x.zero, -1)
 
 
 def transpose(call: Call, stored: Sequence[Stored]) -> Stored | None:
@@ -79,26 +91,17 @@ def transpose(call: Call, stored: Sequence[Stored]) -> Stored | None:
         axes = call.attrs.axes or tuple(range(ndim))[::-1]  # type: ignore[attr-defined]
         axis = [a % ndim for a in axes].index(x.axis % ndim)
     moved = typed(call.replace(args=(x.expr,), checked_type=None))
-    return Stored(moved, x.scale, x.zero, axis)
-
-
-def is_equal(a: Expr, b: Expr) -> bool:
-    """Whether two scales or zero points are known to be equal."""
-    return a is b or (isinstance(a, Constant) and isinstance(b, Constant)
-                      and np.array_equal(a.data, b.data))
+    return Stored.of(moved, x.scale, x.zero, axis)
 
 
 def concatenate_alike(call: Call, stored: Sequence[Stored]) -> Stored | None:
     """Parts that share a scale and a zero point are joined as they are."""
     first = stored[0]
-    dtype = type_of_tensor(first.expr).dtype
-    if not all(x.is_uniform and type_of_tensor(x.expr).dtype == dtype
-               and is_equal(x.scale, first.scale) and is_equal(x.zero, first.zero)
-               for x in stored):
+    if not all(x.is_uniform and x.type.is_same(first.type) for x in stored):
         return None
     parts = Tuple(tuple(x.expr for x in stored))
     joined = typed(call.replace(args=(typed(parts),), checked_type=None))
-    return Stored(joined, first.scale, first.zero, -1)
+    return Stored.of(joined, first.scale, first.zero, -1)
 
 
 def relu(_: Call, stored: Sequence[Stored]) -> Stored | None:
@@ -108,7 +111,7 @@ def relu(_: Call, stored: Sequence[Stored]) -> Stored | None:
         return None
     zero = const(0, INT) if is_around_zero else x.zero
     least = op.cast(zero, dtype=type_of_tensor(x.expr).dtype)
-    return Stored(typed(op.maximum(x.expr, least)), x.scale, x.zero, x.axis)
+    return Stored.of(typed(op.maximum(x.expr, least)), x.scale, x.zero, x.axis)
 
 
 def _product(
@@ -129,7 +132,7 @@ def _product(
         integers = getattr(op.qnn, name)(x.expr, w.expr, x.zero, w.zero, x.scale, w.scale, **attrs,
                                          span=call.span)
         scale = op.multiply(x.scale, w.scale)
-        return Stored(typed(integers), typed(scale), const(0, INT), result(call.attrs))
+        return Stored.of(typed(integers), typed(scale), const(0, INT), result(call.attrs))
 
     return keep
 
@@ -146,7 +149,7 @@ def matmul(call: Call, stored: Sequence[Stored]) -> Stored | None:
                                       transpose_a=attrs.transpose_a, out_dtype=INT,
                                       transpose_b=attrs.transpose_b, span=call.span)
         scale = op.multiply(x.scale, w.scale)
-        return Stored(typed(product), typed(scale), const(0, INT), -1)
+        return Stored.of(typed(product), typed(scale), const(0, INT), -1)
     if attrs.transpose_a or ranks[1] != 2:
         return None
     columns = 0 if attrs.transpose_b else 1
@@ -156,7 +159,7 @@ def matmul(call: Call, stored: Sequence[Stored]) -> Stored | None:
     integers = op.qnn.dense(x.expr, rows, x.zero, w.zero, x.scale, w.scale, out_dtype=INT,
                             span=call.span)
     scale = op.multiply(x.scale, w.scale)
-    return Stored(typed(integers), typed(scale), const(0, INT), -1)
+    return Stored.of(typed(integers), typed(scale), const(0, INT), -1)
 
 
 def bias_add(call: Call, stored: Sequence[Stored]) -> Stored | None:
@@ -170,7 +173,7 @@ def bias_add(call: Call, stored: Sequence[Stored]) -> Stored | None:
     else:
         steps = op.qnn.requantize(bias.expr, bias.scale, bias.zero, x.scale, zero, out_dtype=INT)
     total = call.replace(args=(x.expr, typed(steps)), checked_type=None)
-    return Stored(typed(total), x.scale, x.zero, x.axis)
+    return Stored.of(typed(total), x.scale, x.zero, x.axis)
 
 
 def add_to_sums(call: Call, stored: Sequence[Stored]) -> Stored | None:

@@ -27,6 +27,7 @@ from weft.ir import (
     const,
     infer_expr,
 )
+from weft.ir.affine import TensorAffineType
 from weft.ir.analysis import known_type
 from weft.ir.contents import Seeks
 from weft.ir.dtype import DType
@@ -38,7 +39,6 @@ from weft.op.qnn.integer_forms import (
     RequantizedForm,
     Stored,
     integer_form_of,
-    is_equal,
     type_of_tensor,
     typed,
 )
@@ -88,6 +88,13 @@ class FakeQuantizationToInteger(FunctionPass):
         return _Conversion(self.closing, multiplies).run(fn)
 
 
+def stored_values(fn: Function) -> dict[Expr, Stored]:
+    """The values of a function that operators can compute on stored integers, by expression."""
+    conversion = _Conversion(closing=False, multiplies=lambda _a, _b: True)
+    conversion.run(fn)
+    return conversion.stored
+
+
 class _Conversion:
     """Rewrites one function: the real value of each node, and its stored integers if it has any."""
 
@@ -113,7 +120,7 @@ class _Conversion:
         keep = integer_form_of(call.op) if isinstance(call.op, Op) else None
         if name == "qnn.dequantize":
             data, scale, zero = (self.real[a] for a in call.args)
-            self.stored[call] = Stored(data, scale, zero, attrs.axis)  # type: ignore[attr-defined]
+            self.stored[call] = Stored.of(data, scale, zero, attrs.axis)  # type: ignore[attr-defined]
         elif name == "qnn.quantize":
             closed = self._closed(call)
             if closed is not None:
@@ -145,7 +152,7 @@ class _Conversion:
         """The stored integers of an argument. A real constant can take any scale later."""
         found = self.stored.get(argument)
         if found is None and isinstance(argument, Constant):
-            return Stored(argument, const(1.0, "float32"), const(0, INT), -1)
+            return Stored.of(argument, const(1.0, "float32"), const(0, INT), -1)
         return found
 
     def _closed(self, call: Call) -> Expr | None:
@@ -154,7 +161,8 @@ class _Conversion:
         attrs: Any = call.attrs
         out = (self.real[scale], self.real[zero])
         known = self.stored.get(inner)
-        if known is not None and _is_alike(known, out, attrs.out_dtype):
+        wanted = TensorAffineType(*out, attrs.out_dtype, attrs.axis)
+        if known is not None and known.is_uniform and known.type.is_same(wanted):
             return known.expr
         if known is not None:
             if known.is_uniform or attrs.axis == known.axis or type_of_tensor(scale).ndim == 0:
@@ -180,9 +188,3 @@ def _operands(call: Call) -> tuple[Expr, ...]:
     """The arguments, or the fields of a single one that is a tuple."""
     (first, *others) = call.args
     return first.fields if isinstance(first, Tuple) and not others else call.args
-
-
-def _is_alike(x: Stored, out: tuple[Expr, Expr], dtype: DType) -> bool:
-    """Whether requantizing ``x`` with these parameters would leave it unchanged."""
-    same = all(map(is_equal, (x.scale, x.zero), out))
-    return same and x.is_uniform and type_of_tensor(x.expr).dtype == dtype
