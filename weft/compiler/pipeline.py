@@ -57,6 +57,7 @@ from weft.transform import (
     GenerateExternal,
     Inline,
     Legalize,
+    PackBlockWeights,
     PartitionGraph,
     PlanDevices,
     QnnCanonicalize,
@@ -83,6 +84,7 @@ PIPELINE: tuple[Phase, ...] = (
         DeadCodeElimination(),
     )),
     Phase("optimized", (
+        PackBlockWeights(),         # before folding would make floats of quantised weights
         SimplifyExpr(),             # removes nodes between a convolution and its scale
         FoldConstant(),             # computes scales, shifts and shapes
         DynamicToStatic(),          # constant shape operands become attributes

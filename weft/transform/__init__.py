@@ -78,6 +78,7 @@ NAMES = {  # module -> the public names it defines
     "weft.transform.precision.compute_in_float32": "ComputeInFloat32",
     "weft.transform.precision.affine_types": "affine_types",
     "weft.transform.precision.fake_quantization_to_integer": "FakeQuantizationToInteger",
+    "weft.transform.precision.pack_block_weights": "PackBlockWeights",
     "weft.transform.precision.qnn_canonicalize": "QnnCanonicalize",
     "weft.transform.precision.to_mixed_precision": "ToMixedPrecision",
 }

@@ -62,6 +62,7 @@ from weft.transform.placement.plan_devices import (PlanDevices)
 from weft.transform.precision.affine_types import (affine_types)
 from weft.transform.precision.compute_in_float32 import (ComputeInFloat32)
 from weft.transform.precision.fake_quantization_to_integer import (FakeQuantizationToInteger)
+from weft.transform.precision.pack_block_weights import (PackBlockWeights)
 from weft.transform.precision.qnn_canonicalize import (QnnCanonicalize)
 from weft.transform.precision.to_mixed_precision import (ToMixedPrecision)
 
@@ -74,9 +75,9 @@ __all__ = ["AlterLayoutHook", "AlterOpLayout", "AnnotateSpans", "AutoControlDepe
 "FakeQuantizationToInteger", "FastMath", "FixedPoint", "FoldConstant", "FoldScaleAxis",
 "ForwardFoldScaleAxis", "ForwardMode", "FuseAttention", "FuseOps", "GenerateExternal", "Gradient",
 "GraphOptimizer", "Inline", "LambdaLift", "LayoutChoice", "LazyGradientInit", "Legalize",
-"LegalizeHook", "MergeComposite", "Monomorphize", "ObjectCode", "PartialEval", "PartitionGraph",
-"PlanDevices", "PrintIR", "PruneControlEdges", "PythonCode", "QnnCanonicalize", "Recompute",
-"Region", "RemoveUnusedFunctions", "SimplifyExpr", "SimplifyInference", "StorePassing",
+"LegalizeHook", "MergeComposite", "Monomorphize", "ObjectCode", "PackBlockWeights", "PartialEval",
+"PartitionGraph", "PlanDevices", "PrintIR", "PruneControlEdges", "PythonCode", "QnnCanonicalize",
+"Recompute", "Region", "RemoveUnusedFunctions", "SimplifyExpr", "SimplifyInference", "StorePassing",
 "TensorCode", "ToANormalForm", "ToBasicBlockNormalForm", "ToCPS", "ToGraphNormalForm",
 "ToMixedPrecision", "UnCPS", "Vectorize", "affine_types", "check_same_values", "counts_data",
 "evaluate", "gradient", "register_external_codegen"]

@@ -63,6 +63,7 @@ PASSES: dict[str, str] = {
     "weft.transform.placement.plan_devices": "plan_devices",
     "weft.transform.precision.compute_in_float32": "compute_in_float32",
     "weft.transform.precision.fake_quantization_to_integer": "fake_quantization_to_integer",
+    "weft.transform.precision.pack_block_weights": "pack_block_weights",
     "weft.transform.precision.qnn_canonicalize": "qnn_canonicalize",
     "weft.transform.precision.to_mixed_precision": "to_mixed_precision",
 }

@@ -158,22 +158,6 @@ def test_group_norm_by_definition(last: int, activation: int) -> None:
             np.testing.assert_allclose(a, e, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("bits", "zeros"), [
-    (2, "none"), (2, "packed"), (4, "none"), (4, "packed"), (4, "float"), (8, "none"),
-    (8, "packed")])
-@pytest.mark.parametrize("k", [32, 40])
-def test_matmul_n_bits(bits: int, zeros: str, k: int) -> None:
-    n, block = 6, 16
-    blocks, rng = -(-k // block), np.random.default_rng(bits)
-    b = rng.integers(0, 256, (n, blocks, block * bits // 8), np.uint8)
-    points = {"none": None,
-              "packed": rng.integers(0, 256, (n, -(-blocks * bits // 8)), np.uint8),
-              "float": rng.integers(0, 1 << bits, (n, blocks)).astype(np.float32)}[zeros]
-    arrays = [some(2, 3, k), b, some(n, blocks), points, None, some(n)]
-    assert_agrees("MatMulNBits", arrays, constant=[1, 2, 3, 5], K=k, N=n, bits=bits,
-                  block_size=block, tolerance=1e-3)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize(("rank", "part"), [(3, 8), (4, 8), (3, 4), (4, 4)])
