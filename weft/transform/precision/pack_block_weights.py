@@ -16,6 +16,7 @@ from weft.transform.analysis import graph
 from weft.transform.passes.fold_constant import evaluate_constant
 
 _MATRIX = 2
+_PACKED = 4  # elements of 2 bits in a byte
 
 
 @ir.register_pass
@@ -150,16 +151,29 @@ def _rounding(weight: ir.Expr) -> float:
 
 
 def _integers(weight: ir.Expr) -> ir.Expr | None:
-    """The one tensor of at most 8 bits with (at least) the elements of the weight that is cast."""
-    size = int(np.prod(graph.tensor_type_of(weight).concrete_shape))
+    """The one tensor of at most 8 bits with (at least) the elements of the weight that is cast.
+
+    Zero points may be repeated to as many elements; they are stored as fewer.
+    """
+    size = _size(weight)
     found: set[ir.Expr] = set()
     for node in ir.post_order(weight):
         if graph.op_name(node) in ("cast", "qnn.dequantize") and isinstance(node, ir.Call):
-            type_ = graph.tensor_type_of(node.args[0])
-            if type_.dtype.is_int and type_.dtype.bits <= 8 \
-                    and int(np.prod(type_.concrete_shape)) >= size:
-                found.add(node.args[0])
+            data = node.args[0]
+            if _is_narrow(data) and _size(data) >= size and any(
+                    _is_narrow(leaf) and _size(leaf) * _PACKED >= size
+                    for leaf in ir.post_order(data) if isinstance(leaf, ir.Constant)):
+                found.add(data)
     return found.pop() if len(found) == 1 else None
+
+
+def _is_narrow(expr: ir.Expr) -> bool:
+    dtype = graph.tensor_type_of(expr).dtype
+    return dtype.is_int and dtype.bits <= 8
+
+
+def _size(expr: ir.Expr) -> int:
+    return int(np.prod(graph.tensor_type_of(expr).concrete_shape))
 
 
 def _evaluated(root: ir.Expr, known: Mapping[ir.Expr, np.ndarray]) -> np.ndarray:
