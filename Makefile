@@ -4,7 +4,7 @@ PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-torch demo examples test test-fast test-all test-onnx test-cuda test-layers test-targets test-torch test-wheel test-other-python fuzz gate docs lint types layers size bench bench-kernels bench-compile clean
+.PHONY: help venv venv-torch demo examples test test-fast test-all test-onnx test-cuda test-layers test-targets test-torch test-wheel test-other-python fuzz gate docs docs-versions lint types layers size bench bench-kernels bench-compile clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ fuzz: ## a minute of random programs, with a new seed
 
 docs: ## build the site in out/site; open out/site/index.html
 	$(DEV) docs
+
+docs-versions: ## build the sites of all versions side by side in out/versions
+	$(DEV) docs-versions
 
 lint: ## ruff over everything
 	$(DEV) lint

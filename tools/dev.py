@@ -14,6 +14,7 @@
     python3 tools/dev.py fuzz           a minute of random programs with a new seed
     python3 tools/dev.py examples       the examples, briefly
     python3 tools/dev.py docs           the site, in out/site; warnings are errors
+    python3 tools/dev.py docs-versions  the sites of all versions side by side, in out/versions
     python3 tools/dev.py lint|types|layers|size
     python3 tools/dev.py bench          latency beside other runtimes (a larger download)
     python3 tools/dev.py bench-kernels  single kernels beside other runtimes, limits and predictions
@@ -70,6 +71,7 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "examples": ("dev,torch-test", [["-m", "tools.run_examples"]]),
     "docs": ("dev,docs", [["-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "docs",
                            "out/site"]]),
+    "docs-versions": ("dev,docs", [["-m", "tools.site.versions"]]),
     "lint": ("dev", [["-m", "ruff", "check", "."]]),
     "types": ("dev", [["-m", "pyrefly", "check", "--python-interpreter-path", PYTHON]]),
     "layers": ("dev", [["-c", "from importlinter.cli import lint_imports_command as c; c()"]]),

@@ -238,7 +238,7 @@ def test_the_command_lines(tmp_path, capsys):
         assert out or (tmp_path / arguments[-1]).is_file() or "--html" in arguments
     assert sorted(set(verbs)) == sorted(
         ["bench", "cache", "calibrate", "compile", "debug", "doctor", "inspect", "loader", "ops",
-         "opt", "passes", "profile", "run", "targets", "tune", "view", "warm"])
+         "opt", "passes", "profile", "quantize", "run", "targets", "tune", "view", "warm"])
     assert (tmp_path / "resnet50.html").read_text().startswith("<!doctype html>")
 
 
