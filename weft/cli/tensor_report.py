@@ -11,7 +11,7 @@ from weft.cli.common import inputs_for, print_table, session
 from weft.cli.output import check_writable, write_npz
 from weft.compiler.options import CompileOptions
 from weft.debug import Comparison, ModelTensors, first_wrong_kernel, first_wrong_pass, shrink
-from weft.debug.compare import compared
+from weft.debug.compare import COLUMNS, compared
 from weft.frontend.source import open_source
 from weft.ir import TensorType, Var, input_names
 from weft.runtime import TensorSpec
@@ -64,8 +64,7 @@ def _type(param: Var) -> TensorType:
 
 
 def _print(comparison: Comparison, against: str) -> None:
-    columns = ("tensor", "dtype", "shape", "absolute", "relative", "")
-    print_table(f"weft beside {against}", columns, comparison.rows())
+    print_table(f"weft beside {against}", COLUMNS, comparison.rows())
     infinite, wrong = comparison.first_not_finite, comparison.first_wrong
     if infinite is not None:
         click.echo(f"the first NaN or infinity is in {infinite.name} ({infinite.where})")

@@ -24,6 +24,7 @@ from weft.support import progress
 from weft.support.config import config
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError, TargetError
+from weft.support.markup import html_table
 from weft.support.plugins import load_plugins
 from weft.target import CpuTarget, Target
 from weft.tune import KernelTask, TunedKernel, measure_kernel
@@ -39,13 +40,18 @@ class TuningReport:
 
     def table(self) -> str:
         """A line for each kernel: the model's choice, the fastest, and the gain."""
-        rows = [(k.text, str(len(k.seconds)), k.chosen_by_model,
+        return render_table(_COLUMNS, self._rows(), left=[_COLUMNS[n] for n in (0, 2, 4)])
+
+    def _repr_html_(self) -> str:
+        return html_table(_COLUMNS, self._rows(), numeric=(1, 3, 5, 6))
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [(k.text, str(len(k.seconds)), k.chosen_by_model,
                  f"{1e6 * k.seconds[k.chosen_by_model]:.1f}", k.fastest,
                  f"{1e6 * k.seconds[k.fastest]:.1f}", f"{k.gain:.2f}x")
                 for k in sorted(self.tuned, key=lambda k: -k.seconds[k.chosen_by_model])]
-        return render_table(
-            ("kernel", "timed", "chosen by model", "us", "fastest", "us", "gain"), rows,
-            left=("kernel", "chosen by model", "fastest"))
+
+_COLUMNS = ("kernel", "timed", "chosen by model", "us", "fastest", "us", "gain")
 
 
 def autotune(

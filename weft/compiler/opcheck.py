@@ -22,6 +22,7 @@ from weft.ir.typing.infer import infer_expr, infer_type
 from weft.strategy import implementations, lower_function
 from weft.support.dataclass import dataclass
 from weft.support.errors import OperatorError, PassError, TypeInferenceError
+from weft.support.markup import html_table
 from weft.support.user_code import location_of
 from weft.target import Target
 from weft.tir import eval as tir_eval
@@ -45,6 +46,11 @@ class OperatorReport:
         gradient = "gradient checked" if self.has_gradient else "no gradient"
         return (f"{self.name}: {self.cases} cases on {', '.join(self.implementations)}; "
                 f"{gradient}")
+
+    def _repr_html_(self) -> str:
+        return html_table(("operator", "cases", "implementations", "gradient"),
+                          [(self.name, self.cases, ", ".join(self.implementations),
+                            "checked" if self.has_gradient else "none")], numeric=(1,))
 
 
 def opcheck(op: Op | str, target: str | Target | None = None) -> OperatorReport:

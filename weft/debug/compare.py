@@ -11,6 +11,7 @@ from weft.debug.tensors import ModelTensors, Values
 from weft.frontend.source import ModelLike
 from weft.ir.span import Span
 from weft.support.dataclass import dataclass
+from weft.support.markup import html_table
 
 # Relative to the largest element of a tensor.
 DEFAULT_BOUND = 1e-3
@@ -58,6 +59,12 @@ class Comparison:
         """Name, dtype, shape, absolute and relative error, and a mark where it is wrong."""
         return [(t.name, t.dtype, "x".join(map(str, t.shape)) or "scalar", f"{t.absolute:.3g}",
                  f"{t.relative:.3g}", _mark(t, self.bound)) for t in self.tensors]
+
+    def _repr_html_(self) -> str:
+        return html_table(COLUMNS, self.rows(), numeric=(3, 4))
+
+
+COLUMNS = ("tensor", "dtype", "shape", "absolute", "relative", "")
 
 
 def _mark(tensor: TensorDifference, bound: float) -> str:

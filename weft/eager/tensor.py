@@ -42,6 +42,7 @@ from weft.eager.record import as_array, as_node, wrap
 from weft.eager.signature import checked
 from weft.eager.standard import Standard
 from weft.support.errors import InvalidInputError
+from weft.support.markup import text_html
 
 
 class Size(tuple[int, ...]):
@@ -391,6 +392,9 @@ class Tensor(Operators, InPlace, InPlaceForms, Views, Copies, Functions, Standar
         elif self.requires_grad:
             text += ", requires_grad=True"
         return f"tensor({text})"
+
+    def _repr_html_(self) -> str:
+        return text_html(f"{self!r}\nshape {tuple(self.shape)}")
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if not self.ndim else format(str(self), spec)

@@ -21,6 +21,7 @@ from weft.ir.types import GlobalTypeVar, TensorType, Type, is_complete
 from weft.ir.types import TypeVar as IrTypeVar
 from weft.support.dataclass import dataclass, replace
 from weft.support.errors import OptionError
+from weft.support.markup import text_html
 
 E = TypeVar("E", bound="Expr")
 
@@ -47,6 +48,9 @@ class Expr:
 
     def __str__(self) -> str:
         return text_of(self)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {id(self):#x}>"
@@ -156,6 +160,11 @@ def install_printer(function: Any) -> None:
 def text_of(node: Any) -> str:
     """The text form of an expression or module."""
     return _Text.render(node)
+
+
+def html_of(node: Any) -> str:
+    """The text form for notebooks: types as comments, large constants without their data."""
+    return text_html(_Text.render(node, metadata=False, types=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from weft.ir.contents import Contents
-from weft.ir.expr import Expr, Function, GlobalVar, TypeData, text_of
+from weft.ir.expr import Expr, Function, GlobalVar, TypeData, html_of, text_of
 from weft.ir.types import TupleType, Type
 from weft.support.dataclass import dataclass
 from weft.support.errors import RegistryError
@@ -100,6 +100,9 @@ class IRModule:
 
     def __str__(self) -> str:
         return text_of(self)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
 
 def input_names(mod: IRModule) -> list[str]:

@@ -35,6 +35,7 @@ from weft.support.deprecation import renamed_arguments, renamed_method
 from weft.support.errors import ArtifactError, InvalidInputError
 from weft.support.fallback import Fallback, FallbackLog, module_log, recording, report
 from weft.support.fork_locks import renew_in_child
+from weft.support.markup import text_html
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -460,6 +461,9 @@ class Executable(WithWeights):
 
     def __deepcopy__(self, memo: Mapping[int, Any]) -> Executable:
         return self
+
+    def _repr_html_(self) -> str:
+        return text_html(self.explain())
 
     def __repr__(self) -> str:
         if self.launcher is None:

@@ -23,6 +23,10 @@ from weft.support import trace
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.support.log import Level, debug
+from weft.support.markup import html_table
+
+_COLUMNS = ("time [ms]", "share", "calls", "MFLOP", "GFLOP/s", "of peak", "GB/s", "of limit",
+            "operators", "implementation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +115,25 @@ class Profile:
         """A text table of the slowest ``limit`` kernels (``None``: all), then a line of totals."""
         kernels = self.kernels
         total = sum(k.seconds for k in kernels) or 1e-12
-        columns = ("time [ms]", "share", "calls", "MFLOP", "GFLOP/s", "of peak", "GB/s",
-                   "of limit", "operators", "implementation")
         rows = [self._row(kernel, total) for kernel in kernels[:limit]]
-        text = render_table(columns, rows, left=("operators", "implementation"))
+        text = render_table(_COLUMNS, rows, left=("operators", "implementation"))
+        return f"{text}\n{self._totals(len(rows))}"
+
+    def _repr_html_(self) -> str:
+        kernels = self.kernels
+        total = sum(k.seconds for k in kernels) or 1e-12
+        rows = [(*self._row(k, total), k.seconds / (kernels[0].seconds or 1e-12)) for k in kernels]
+        table = html_table((*_COLUMNS, ""), rows, numeric=range(8), bars=(len(_COLUMNS),))
+        return f"{table}<p>{self._totals(len(kernels))}</p>"
+
+    def _totals(self, shown: int) -> str:
+        kernels = self.kernels
+        total = sum(k.seconds for k in kernels)
         flops = sum(k.flops for k in kernels)
-        hidden = len(kernels) - len(rows)
+        hidden = len(kernels) - shown
         more = f", {hidden} more kernels not shown" if hidden > 0 else ""
         rate = flops * 1e-9 / self.module_seconds
-        return (f"{text}\nkernels {total * 1e3:.3f} ms{more}; whole call "
+        return (f"kernels {total * 1e3:.3f} ms{more}; whole call "
                 f"{self.module_seconds * 1e3:.3f} ms, {rate:.1f} GFLOP/s{self._peak()}")
 
     def _peak(self) -> str:

@@ -15,6 +15,7 @@ from weft.ir import Call, Family
 from weft.strategy.strategy_registry import StrategyRegistry, check_operator, key_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError
+from weft.support.markup import shown_as_text
 from weft.target import Target
 
 P = TypeVar("P")
@@ -76,6 +77,8 @@ class Decision(Generic[P_co]):
         lines = [f"{self.algorithm}{plan}, estimated {time_text(self.seconds)}{at}",
                  *(f"  {each}" for each in self.rejected)]
         return "\n".join(lines)
+
+    _repr_html_ = shown_as_text
 
 
 def time_text(seconds: float) -> str:

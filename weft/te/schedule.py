@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from weft.support.errors import ScheduleError
+from weft.support.markup import shown_as_text
 from weft.te.plan import attach_to_scans
 from weft.te.primitives.attach import compute_at, compute_inline, compute_root
 from weft.te.primitives.cache import cache_read, cache_write
@@ -126,6 +127,8 @@ class Schedule(ScheduleState):
 
     def __str__(self) -> str:
         return as_text(self)
+
+    _repr_html_ = shown_as_text
 
     def as_python(self) -> str:
         """Python source of a function ``schedule(outputs)`` that applies the same primitives.

@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Any
 
 from weft.support.dataclass import dataclass
+from weft.support.markup import shown_as_text
 from weft.tir.buffer import Buffer
 from weft.tir.expr import Var
 from weft.tir.node import print_node
@@ -42,6 +43,8 @@ class PrimFunc:
 
     def __str__(self) -> str:
         return print_node(self)
+
+    _repr_html_ = shown_as_text
 
     def replace(self, **changes: Any) -> PrimFunc:
         if all(getattr(self, name) is value for name, value in changes.items()):

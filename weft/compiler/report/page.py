@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from weft.compiler.stages import stages_of
 from weft.runtime.launchers import launcher_of
 from weft.support import progress
 from weft.support.config import config
+from weft.support.markup import beginning, html_table
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem;
@@ -33,7 +34,6 @@ th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #d9de
 th, td:first-child, td.n { white-space: nowrap; overflow-wrap: normal }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
 tr:hover td { background: #f1f5fa }
-td.bar { width: 16% } td.bar div { background: #4a7ebb; height: .7rem }
 pre { overflow: auto; max-height: 34rem; background: #f6f8fa; padding: .8rem; font-size: .8rem;
       line-height: 1.35 }
 summary { cursor: pointer; font-weight: 600; padding: .3rem 0 }
@@ -85,20 +85,11 @@ def _page(title: str, elements: Sequence[str]) -> str:
 
 
 def _stage(name: str, text: str, *, is_open: bool) -> str:
-    shown, left_out = _beginning(text)
+    shown, left_out = beginning(text, MAX_STAGE_CHARS)
     note = (f"<p>{left_out} more lines: <code>weft inspect MODEL --stage {name}</code></p>"
             if left_out else "")
     return (f"<details{' open' if is_open else ''}><summary>{name}</summary>"
             f"<pre>{html.escape(shown)}</pre>{note}</details>")
-
-
-def _beginning(text: str) -> tuple[str, int]:
-    """Whole lines of up to ``MAX_STAGE_CHARS`` characters, and the number of lines left out."""
-    if len(text) <= MAX_STAGE_CHARS:
-        return text, 0
-    end = text.rfind("\n", 0, MAX_STAGE_CHARS)
-    shown = text[: end if end > 0 else MAX_STAGE_CHARS]
-    return shown, text[len(shown):].strip("\n").count("\n") + 1
 
 
 def _facts(module: Any) -> str:
@@ -160,33 +151,8 @@ def _kernels(module: Any) -> str:
     slowest = max((k.seconds for k in profile.kernels), default=0.0) or 1.0
     rows = []
     for number, kernel in enumerate(profile.kernels):
-        width = max(1, round(100 * kernel.seconds / slowest))
         rows.append((number, kernel.op, kernel.implementation, kernel.calls,
                      f"{kernel.seconds * 1e3:.3f}", f"{kernel.gflops:.1f}",
-                     _Raw(f'<div style="width:{width}%"></div>')))
+                     kernel.seconds / slowest))
     return html_table(("#", "operators", "implementation", "calls", "ms", "GFLOP/s", ""), rows,
-                      numeric=(0, 3, 4, 5))
-
-
-class _Raw(str):
-    """Markup written here, which needs no escaping."""
-
-    __slots__ = ()
-
-
-def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]],
-               numeric: Sequence[int] = ()) -> str:
-    """The HTML of a table; columns with the ``numeric`` indices are right-aligned."""
-    kinds = [' class="n"' if n in numeric else "" for n in range(len(columns))]
-    head = "".join(f"<th{k}>{html.escape(c)}</th>" for c, k in zip(columns, kinds, strict=True))
-    body = "".join(
-        "<tr>" + "".join(_cell(value, k) for value, k in zip(row, kinds, strict=True)) + "</tr>"
-        for row in rows
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"
-
-
-def _cell(value: object, kind: str) -> str:
-    if isinstance(value, _Raw):
-        return f'<td class="bar">{value}</td>'
-    return f"<td{kind}>{html.escape(str(value))}</td>"
+                      (0, 3, 4, 5), bars=(6,))

@@ -24,6 +24,7 @@ from weft.nn.modules.hooks_backward import watched_call
 from weft.nn.parameter import Buffer, Parameter, clear_grad
 from weft.nn.state_dict import IncompatibleKeys, StateHooks, load_state, state_of
 from weft.support.errors import WeftError
+from weft.support.markup import shown_as_text
 from weft.support.suggestion import described_type
 
 M = TypeVar("M", bound="Module")
@@ -450,7 +451,7 @@ class Module:
         return add_hook(self._state_hooks.after_load, hook)
 
     # -- text ---------------------------------------------------------------------------------
-
+    _repr_html_ = shown_as_text
     def extra_repr(self) -> str:
         """What ``repr`` shows of this module beside its children."""
         return ""
