@@ -35,9 +35,8 @@ def beginning(text: str, most: int = MAX_CHARACTERS) -> tuple[str, int]:
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]],
                numeric: Collection[int] = (), *, bars: Collection[int] = (), caption: str = ""
                ) -> str:
-    """A table; columns ``numeric`` are aligned right, those of ``bars`` hold shares from 0 to 1."""
-    kinds = [' class="n" style="text-align:right"' if n in numeric
-             else ' style="text-align:left"' for n in range(len(columns))]
+    """A table; columns ``numeric`` have the class n, those of ``bars`` hold shares from 0 to 1."""
+    kinds = [' class="n"' if n in numeric else "" for n in range(len(columns))]
     head = "".join(f"<th{kind}>{html.escape(name)}</th>"
                    for name, kind in zip(columns, kinds, strict=True))
     body = "".join(f"<tr>{_cells(row, kinds, bars)}</tr>" for row in rows)

@@ -23,7 +23,8 @@ from weft.support.errors import InvalidModelError
 _DTYPES: dict[str, np.dtype] = {name: np.dtype(dtype) for name, dtype in (
     ("BOOL", np.bool_), ("U8", np.uint8), ("I8", np.int8), ("I16", np.int16), ("U16", np.uint16),
     ("I32", np.int32), ("U32", np.uint32), ("I64", np.int64), ("U64", np.uint64),
-    ("F16", np.float16), ("BF16", ml_dtypes.bfloat16), ("F32", np.float32), ("F64", np.float64))}
+    ("F16", np.float16), ("BF16", ml_dtypes.bfloat16), ("F32", np.float32), ("F64", np.float64),
+    ("F8_E4M3", ml_dtypes.float8_e4m3fn), ("F8_E5M2", ml_dtypes.float8_e5m2))}
 
 
 def map_file(path: Path) -> mmap.mmap:

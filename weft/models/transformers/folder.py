@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from weft.models.architecture import Architecture, Weights
 from weft.models.transformers.configuration import Configuration
 from weft.models.transformers.families import FAMILIES
+from weft.models.transformers.quantized import Stored, quantized_tensors
 from weft.models.transformers.source import Source
 from weft.models.transformers.translate import translate
 from weft.support.errors import InvalidModelError, UnsupportedModelError
@@ -22,19 +23,21 @@ LARGEST_JSON = 256 << 20
 
 
 def architecture_of_folder(folder: Path) -> tuple[Architecture, Weights]:
-    """Architecture and weights; weights are views of the mapped files, in their own dtype."""
+    """Architecture and weights; weights are views of the mapped files, in their own dtype.
+
+    Those of quantised checkpoints are in blocks (``weft.models.transformers.quantized``).
+    """
     fields = read_json(folder / "config.json")
     kind = fields.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise UnsupportedModelError(f"models of the type {kind!r} are not supported",
                                     where=folder / "config.json",
                                     expected=", ".join(sorted(FAMILIES)))
-    if fields.get("quantization_config"):
-        raise UnsupportedModelError("a checkpoint with quantised weights is not supported",
-                                    where=folder / "config.json",
-                                    help="GGUF files hold quantised weights that weft reads")
     family = FAMILIES[kind]
-    source = Source(tensors_of(folder), None, kind)
+    files, config = tensors_of(folder), fields.get("quantization_config")
+    tensors: Mapping[str, Stored] = (
+        quantized_tensors(files, config, folder / "config.json") if config else files)
+    source = Source(tensors, None, kind)
     return translate(Configuration(fields, kind, family.defaults), source, family)
 
 

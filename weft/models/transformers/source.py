@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.models.architecture import BlockWeight
 from weft.support.errors import UnsupportedModelError
 
 
@@ -17,12 +18,12 @@ class Source:
     needed.
     """
 
-    def __init__(self, tensors: Mapping[str, Callable[[], np.ndarray]], config: Any, kind: str
-                 ) -> None:
+    def __init__(self, tensors: Mapping[str, Callable[[], np.ndarray | BlockWeight]],
+                 config: Any, kind: str) -> None:
         self._tensors = tensors
         self.config = config
         self.kind = kind
-        self.arrays: dict[str, np.ndarray] = {}
+        self.arrays: dict[str, Any] = {}  # those of a quantised checkpoint in blocks
 
     @staticmethod
     def of_module(model: Any) -> Source:
@@ -39,6 +40,14 @@ class Source:
         return rest if rest in self._tensors else None
 
     def array(self, name: str) -> np.ndarray:
+        """A weight as floats; ``UnsupportedModelError`` for a missing one, and one in blocks."""
+        found = self.weight(name)
+        if isinstance(found, BlockWeight):
+            raise UnsupportedModelError(f"the weight {name!r} in blocks is not supported",
+                                        where=self.kind, expected="floats", got=found.format)
+        return found
+
+    def weight(self, name: str) -> np.ndarray | BlockWeight:
         found = self._found(name)
         if found is None:
             raise UnsupportedModelError(f"the model lacks the weight {name!r}", where=self.kind)
@@ -55,7 +64,10 @@ class Source:
         """
         for kind in ("weight", "bias"):
             if f"{source}.{kind}" in self:
-                value = self.array(f"{source}.{kind}")
+                value = self.weight(f"{source}.{kind}")
+                if isinstance(value, BlockWeight):  # its rows are outputs, whatever floats are
+                    self.arrays[f"{name}.{kind}"] = value
+                    continue
                 if kind == "weight":
                     value = value.T if transposed and value.ndim == 2 else value
                     value = value.astype(np.float32) + np.float32(offset) if offset else value

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 
-from weft.models.architecture import Architecture, Layer, Weights
+from weft.models.architecture import Architecture, BlockWeight, Layer, Weights
 from weft.models.transformers.configuration import Configuration
 from weft.models.transformers.families import Family
 from weft.models.transformers.rope import rotary_of
 from weft.models.transformers.source import Source
-from weft.support.errors import InvalidModelError
+from weft.support.errors import InvalidModelError, UnsupportedModelError
 
 _LOCAL = "sliding_attention"
 _WIDTH = ("hidden_size", "n_embd", "n_embed")
@@ -142,20 +143,26 @@ def _split_qkv(source: Source, family: Family, architecture: Architecture, their
     for kind in ("weight", "bias"):
         if f"{theirs}.{kind}" not in source:
             continue
-        value = source.array(f"{theirs}.{kind}")
-        value = value.T if family.transposed and kind == "weight" else value
-        if len(value) != (heads + 2 * kv_heads) * size:
+        value = source.weight(f"{theirs}.{kind}")
+        if isinstance(value, np.ndarray) and family.transposed and kind == "weight":
+            value = value.T
+        if value.shape[0] != (heads + 2 * kv_heads) * size:
             raise InvalidModelError(f"a fused matrix {theirs!r} of a wrong size", where=source.kind,
                                     expected=f"{(heads + 2 * kv_heads) * size} rows",
                                     got=value.shape)
         if family.qkv_rows == "together":
-            parts = np.split(value, [heads * size, (heads + kv_heads) * size])
+            ends = (0, heads * size, (heads + kv_heads) * size, (heads + 2 * kv_heads) * size)
+            parts = [value[slice(*pair)] for pair in itertools.pairwise(ends)]
+        elif isinstance(value, BlockWeight):
+            raise UnsupportedModelError(f"the weight {theirs!r}, whose rows are grouped by head, "
+                                        "is not supported in blocks", where=source.kind)
         else:
             grouped = value.reshape(kv_heads, heads // kv_heads + 2, size, *value.shape[1:])
             parts = [part.reshape(-1, *value.shape[1:]) for part in
                      (grouped[:, :-2], grouped[:, -2], grouped[:, -1])]
         for name, part in zip("qkv", parts, strict=True):
-            source.arrays[f"{ours}.{name}.{kind}"] = np.ascontiguousarray(part)
+            source.arrays[f"{ours}.{name}.{kind}"] = (
+                np.ascontiguousarray(part) if isinstance(part, np.ndarray) else part)
 
 
 def _take_experts(source: Source, theirs: str, ours: str) -> None:

@@ -150,8 +150,9 @@ def gather_block_quantized(node: Node) -> Expr:
     if scales.shape != (rows, groups):
         raise node.fail("the scales do not fit the data", expected=f"shape ({rows}, {groups})",
                         got=str(scales.shape))
-    codes = np.pad(codes, ((0, 0), (0, groups * block - width)))
-    stored = _blocks(node, codes, scales, None if zeros is None else zeros[:, :groups], bits)
+    whole = arrays.zeros((rows, groups * block), np.uint8)
+    whole[:, :width] = codes
+    stored = _blocks(node, whole, scales, None if zeros is None else zeros[:, :groups], bits)
     if stored is None:
         raise node.unsupported("a block size without a format", got=str(block),
                                expected="16, 32, 64 … neighbours")
