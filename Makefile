@@ -4,7 +4,7 @@ PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-torch demo examples test test-fast test-all test-onnx test-cuda test-layers test-targets test-torch test-wheel test-other-python fuzz gate docs docs-versions lint types layers size bench bench-kernels bench-compile clean
+.PHONY: help venv venv-torch demo examples test test-fast test-all test-onnx test-cuda test-language test-layers test-targets test-torch test-wheel test-other-python fuzz gate docs docs-versions lint types layers size bench bench-kernels bench-compile clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test-onnx: ## the backend suite of the onnx package, with counts
 
 test-cuda: ## every operator case on an emulated GPU, with the PTX of LLVM and of libnvvm
 	$(DEV) test-cuda
+
+test-language: ## models in every format beside transformers and llama.cpp, 20,000 damaged files
+	$(DEV) test-language
 
 test-layers: ## all layers of weft.nn beside torch's (a larger download)
 	$(DEV) test-layers

@@ -6,6 +6,7 @@
     python3 tools/dev.py test-all       every test of all suites, long tables whole
     python3 tools/dev.py test-onnx      the suite of the onnx package, with counts
     python3 tools/dev.py test-cuda      every operator case on an emulated GPU, by both compilers
+    python3 tools/dev.py test-language  language models beside llama.cpp, damaged files
     python3 tools/dev.py test-layers    all layers of weft.nn beside torch's
     python3 tools/dev.py test-targets   operator cases and models on emulated machines, WebAssembly
     python3 tools/dev.py test-torch     PyTorch models and torch.compile (a larger download)
@@ -59,6 +60,10 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
                           ["-m", "tests.unit.cuda.op.cuda_cases", "--nvvm"],
                           ["-m", "tests.unit.cuda.op.cuda_assembly"],
                           ["-m", "tests.unit.cuda.models.cuda_models"]]),
+    "test-language": ("dev,torch-test,language-test", [
+        ["-m", "pytest", "-q", "tests/unit/generation/text", "tests/models",
+         "tests/unit/cli/test_language_commands.py"],
+        ["-m", "tests.language.mutated_files"], ["-m", "tests.language.llama_cpp"]]),
     "test-layers": ("dev,torch-test", [["-m", "tests.unit.nn.all_twins"]]),
     "venv-targets": ("dev,targets-test", []),
     "test-targets": ("dev,targets-test", [["-m", "tests.targets.all_cases", "--install"],
@@ -87,7 +92,7 @@ COMMANDS["test-all"] = ("dev,torch-test", [
     line for name in ("test", "test-torch", "test-onnx", "test-cuda", "test-layers")
     for line in COMMANDS[name][1]])
 # Settings of single commands; ``tests/sampling.py`` explains them.
-SETTINGS = {"test-all": {"WEFT_TEST_SHARE": "1"}, "test-hundred": {"WEFT_TEST_COUNT": "100"}}
+SETTINGS = {"test-language": {"WEFT_TEST_SHARE": "1"}, "test-all": {"WEFT_TEST_SHARE": "1"}, "test-hundred": {"WEFT_TEST_COUNT": "100"}}
 
 
 def fail(message: str) -> None:

@@ -107,7 +107,10 @@ def _take_weights(config: Configuration, source: Source, family: Family,
                   architecture: Architecture) -> None:
     for theirs, ours in family.model.items():
         source.take(theirs, ours, offset=family.norm_offset if "norm" in ours else 0.0)
-    source.take_output(family.output, tied=bool(config.get("tie_word_embeddings")))
+    # The library renames what files of some models call otherwise.
+    output = next((name for name in (family.output, "lm_head") if f"{name}.weight" in source),
+                  family.output)
+    source.take_output(output, tied=bool(config.get("tie_word_embeddings")))
     for number in range(len(architecture.layers)):
         _take_layer(source, family, architecture, number)
         _take_experts(source, f"{family.layers}.{number}", f"layers.{number}")

@@ -28,6 +28,8 @@ def _value(value: Any) -> bytes:
     if isinstance(value, str):
         return struct.pack("<I", 8) + _string(value)
     if isinstance(value, list):
+        if type(value[0]) is int:  # with a sign, as llama.cpp expects the types of tokens
+            return struct.pack(f"<IIQ{len(value)}i", 9, 5, len(value), *value)
         entries = b"".join(_value(entry)[4:] for entry in value)
         return struct.pack("<I", 9) + _value(value[0])[:4] + struct.pack("<Q", len(value)) + entries
     code, letter = _CODES[type(value)]
