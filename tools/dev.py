@@ -92,7 +92,8 @@ COMMANDS["test-all"] = ("dev,torch-test", [
     line for name in ("test", "test-torch", "test-onnx", "test-cuda", "test-layers")
     for line in COMMANDS[name][1]])
 # Settings of single commands; ``tests/sampling.py`` explains them.
-SETTINGS = {"test-language": {"WEFT_TEST_SHARE": "1"}, "test-all": {"WEFT_TEST_SHARE": "1"}, "test-hundred": {"WEFT_TEST_COUNT": "100"}}
+SETTINGS = {"test-all": {"WEFT_TEST_SHARE": "1"}, "test-hundred": {"WEFT_TEST_COUNT": "100"},
+            "test-language": {"WEFT_TEST_SHARE": "1"}}
 
 
 def fail(message: str) -> None:

@@ -122,7 +122,7 @@ def test_other_architectures_and_sizes_are_refused(tmp_path: Path) -> None:
     for changes, message in (
             ({"general.architecture": "mamba"}, "architecture 'mamba' are not supported"),
             ({"llama.block_count": 7}, "block_count"),
-            ({"llama.expert_count": 8}, "mixture of experts"),
+            ({"llama.expert_count": 8}, "experts without the tensor"),
             ({"llama.attention.head_count": 3}, "invalid field"),
             ({"tokenizer.ggml.pre": "unheard"}, "'unheard' is not supported"),
             ({"tokenizer.ggml.tokens": ["x"] * 300}, "does not match the vocabulary")):
