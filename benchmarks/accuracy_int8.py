@@ -123,7 +123,7 @@ def _passages(tokenizer: Any) -> Iterator[list[int]]:
                 spec.origin.endswith(".py")):
             continue
         source = Path(spec.origin).read_text(errors="ignore")
-        text = " ".join(inspect.cleandoc(d) for d in re.findall(r'"""(.*?)"""', source, re.S))
+        text = " ".join(inspect.cleandoc(d) for d in re.findall(r'"""(.*?)"""', source, re.DOTALL))
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         for start in range(0, min(len(ids), 400) - LENGTH, LENGTH - 2):
             yield [101, *ids[start:start + LENGTH - 2], 102]
@@ -196,7 +196,8 @@ def weft_runs(task: Task) -> Iterator[tuple[str, Run]]:
     """weft's schemes."""
     yield "weft float32", _weft(task.model)
     for label, scheme, options in (
-            ("int8 static, minmax", "int8", {}), ("int8 static, mse", "int8", {"calibration": "mse"}),
+            ("int8 static, minmax", "int8", {}),
+            ("int8 static, mse", "int8", {"calibration": "mse"}),
             ("int8 static, kl", "int8", {"calibration": "kl"}),
             ("int8 static, percentile", "int8", {"calibration": "percentile"}),
             ("smoothquant", "smoothquant", {}), ("int8 dynamic", "int8_dynamic", {})):

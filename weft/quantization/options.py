@@ -24,7 +24,7 @@ class QuantizationOptions:
     Of int8: ``calibration`` finds the ranges of activations (``minmax``, ``percentile``, ``mse``
     for least squares, ``kl`` for the least divergence), ``percentile`` is what the method of that
     name keeps, ``activations`` their dtype, and ``smoothing`` how much of the outliers of
-    activations SmoothQuant moves into the weights.
+    activations SmoothQuant moves into the weights; ``None``: what suits each layer best.
     """
 
     keep: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class QuantizationOptions:
     calibration: str = "minmax"
     percentile: float = 99.99
     activations: str = "uint8"
-    smoothing: float = 0.5
+    smoothing: float | None = None
 
     @staticmethod
     def make(values: Mapping[str, Any]) -> QuantizationOptions:
@@ -66,7 +66,7 @@ class QuantizationOptions:
         if self.activations not in ("uint8", "int8"):
             raise OptionError("activations have 8 bits", expected="uint8 or int8",
                               got=self.activations)
-        if not 0 <= self.smoothing <= 1:
+        if self.smoothing is not None and not 0 <= self.smoothing <= 1:
             raise OptionError("smoothing is out of range",
                               expected="0 (weights keep their values) to 1", got=self.smoothing)
 

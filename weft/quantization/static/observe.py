@@ -41,15 +41,16 @@ def histograms(module: IRModule, tensors: Sequence[Expr], samples: Samples, *, e
     return found
 
 
-def channel_maxima(module: IRModule, tensors: Sequence[Expr], samples: Samples
-                   ) -> dict[Expr, np.ndarray]:
-    """The largest magnitude of each tensor in each place of its last axis."""
-    wanted = [_typed(op.max(op.abs(tensor), axis=tuple(range(tensor_type_of(tensor).ndim - 1))))
-              for tensor in tensors]
+def channel_ends(module: IRModule, tensors: Sequence[Expr], samples: Samples
+                 ) -> dict[Expr, np.ndarray]:
+    """The least and the largest value in each place of the last axis of each tensor: two rows."""
+    wanted = [_typed(reduce(tensor, axis=tuple(range(tensor_type_of(tensor).ndim - 1))))
+              for tensor in tensors for reduce in (op.min, op.max)]
     found: dict[Expr, np.ndarray] = {}
     for values in observed(module, wanted, samples):
-        for tensor, value in zip(tensors, values, strict=True):
-            found[tensor] = np.maximum(found.get(tensor, np.float32(0)), value)
+        for tensor, low, high in zip(tensors, values[::2], values[1::2], strict=True):
+            before = found.get(tensor, np.stack([low, high]))
+            found[tensor] = np.stack([np.minimum(before[0], low), np.maximum(before[1], high)])
     return found
 
 
