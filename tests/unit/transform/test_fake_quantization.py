@@ -11,6 +11,7 @@ from weft import op
 from weft.ir import Call, Expr, Function, IRModule, const, infer_type, var
 from weft.ir.op import Op
 from weft.ir.visitor import post_order
+from weft.support.errors import InvalidModelError
 from weft.transform import FakeQuantizationToInteger, evaluate
 
 RNG = np.random.default_rng(0)
@@ -141,3 +142,25 @@ def test_a_pool_that_is_read_as_real_selects_integers() -> None:
     _, after, _ = converted(op.exp(op.nn.max_pool2d(real(x), pool_size=(2, 2))), x)
     (pool,) = [e for e in post_order(after["main"]) if "max_pool" in str(getattr(e, "op", ""))]
     assert pool.checked_type.dtype.name == "int8"
+
+
+@pytest.mark.parametrize("opt_level", [0, 3])
+@pytest.mark.parametrize("scale", [0.0, -0.5, float("nan"), float("inf")])
+def test_scales_that_are_not_positive_are_refused(scale: float, opt_level: int) -> None:
+    x = var("x", (2, 3), "int8")
+    scales = const(np.array([0.1, scale, 0.2], np.float32))
+    module = IRModule.from_expr(Function((x,), real(x, scales, NONE, axis=1)))
+    with pytest.raises(InvalidModelError, match="a scale is not a positive number"):
+        weft.compile(module, opt_level=opt_level)
+
+
+def test_zero_points_that_the_integers_cannot_hold_are_refused() -> None:
+    x = var("x", (2, 3), "float32")
+    stored_x = op.qnn.quantize(x, S, const(-3, "int32"), out_dtype="uint8")
+    y = var("y", (2, 3), "int8")
+    requantized = op.qnn.requantize(y, S, Z, S, const(200, "int32"), out_dtype="int8")
+    for parameter, body, says in ((x, stored_x, "range of uint8"),
+                                  (y, requantized, "range of int8"),
+                                  (y, real(y, S, const(128, "int32")), "range of int8")):
+        with pytest.raises(InvalidModelError, match=says):
+            weft.compile(IRModule.from_expr(Function((parameter,), body)))

@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from weft import te
 from weft.ir import Attrs, Case, DType, NoAttrs, Op, OpPattern, define_op, infer_expr, post_order
+from weft.ir.analysis import known_type
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
+from weft.ir.span import Span
 from weft.ir.types import TensorType, TupleType, Type, is_complete
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.support.dataclass import dataclass
-from weft.support.errors import LoweringError, TypeInferenceError
+from weft.support.errors import InvalidModelError, LoweringError, TypeInferenceError
 
 Build: TypeAlias = Callable[..., Expr]
 Tensors: TypeAlias = "te.Tensor | tuple[te.Tensor, ...]"
@@ -89,7 +93,60 @@ class Parameter:
                          got=type_.shape)
 
 
+    def check_values(self, call: Call, index: int, stored: DType) -> None:
+        """Raise ``InvalidModelError`` for constants that no tensor of ``stored`` can have."""
+        argument = call.args[index]
+        for part in argument.fields if isinstance(argument, Tuple) else (argument,):
+            if isinstance(part, Constant):
+                where = part.span or call.span
+                if self.dtype == "float32":
+                    _check_scales(part.data, call, where)
+                else:
+                    _check_zeros(part.data, call, where, stored)
+
+
+def _check_scales(values: np.ndarray, call: Call, where: Span | None) -> None:
+    wrong = values[~(np.isfinite(values) & (values > 0))]
+    if wrong.size:
+        raise InvalidModelError(
+            f"{call.op}: a scale is not a positive number", where=where,
+            expected="finite scales above 0", got=wrong[0],
+            help="a tensor of zeros has any scale, such as 1; look for constant tensors in the "
+                 "calibration data of the tool that wrote the scale")
+
+
+def _check_zeros(values: np.ndarray, call: Call, where: Span | None, stored: DType) -> None:
+    ends = np.iinfo(stored.numpy)
+    wrong = values[(values < ends.min) | (values > ends.max)]
+    if wrong.size:
+        raise InvalidModelError(
+            f"{call.op}: a zero point is out of the range of {stored}", where=where,
+            expected=f"{ends.min} to {ends.max}", got=wrong[0],
+            help="the zero point is the integer that stands for 0.0, so the tensor must hold it")
+
+
 Role: TypeAlias = "Real | Quantized | Parameter"
+_ROLES: dict[str, Sequence[tuple[str, Role]]] = {}
+
+
+def check_parameters(call: Call) -> None:
+    """Raise ``InvalidModelError`` for constant scales and zero points that no tensor can have."""
+    for index, (name, role) in enumerate(_ROLES.get(str(call.op), ())):
+        if isinstance(role, Parameter):
+            role.check_values(call, index, _stored_dtype(call, name, role.of or 0))
+
+
+def _stored_dtype(call: Call, name: str, of: int) -> DType:
+    """The dtype of the integers that a scale or zero point is about."""
+    data, out_dtype = call.args[of], getattr(call.attrs, "out_dtype", None)
+    if isinstance(data, Tuple):
+        data = data.fields[0]
+    type_ = known_type(data)
+    if isinstance(type_, TensorType) and type_.dtype.is_int and not name.startswith("output"):
+        return type_.dtype
+    result = known_type(call)
+    known = result.dtype if isinstance(result, TensorType) else DType.of("int32")
+    return out_dtype or known
 
 
 def scale(
@@ -123,6 +180,7 @@ def define_composed(
         return _compose(build, tensors, attributes)
 
     compute.__doc__ = doc
+    _ROLES[name] = roles
     relation = _relation(build, tuple(role for _, role in roles))
     op = define_op(name, attrs=attrs, relation=relation, pattern=pattern, level=11,
                    inputs=tuple(n for n, _ in roles))(compute)

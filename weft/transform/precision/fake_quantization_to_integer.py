@@ -33,6 +33,7 @@ from weft.ir.contents import Seeks
 from weft.ir.dtype import DType
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.visitor import post_order
+from weft.op.qnn.composed import check_parameters
 from weft.op.qnn.integer_forms import (
     BYTES,
     INT,
@@ -117,6 +118,8 @@ class _Conversion:
 
     def _call(self, call: Call) -> None:
         name, attrs = op_name(call), call.attrs
+        if name.startswith("qnn."):
+            check_parameters(call)
         keep = integer_form_of(call.op) if isinstance(call.op, Op) else None
         if name == "qnn.dequantize":
             data, scale, zero = (self.real[a] for a in call.args)

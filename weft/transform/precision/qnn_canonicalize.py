@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from weft.ir import Call, Expr, Function, FunctionPass, PassContext, Seeks, register_pass
+from weft.op.qnn.composed import check_parameters
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import op_name, rewrite_function
 from weft.transform.passes.canonicalize_ops import decomposed
@@ -33,5 +34,8 @@ class QnnCanonicalize(FunctionPass):
 
 
 def _canonicalize(original: Expr, node: Expr) -> Expr:
-    is_call = isinstance(node, Call) and isinstance(original, Call)
-    return decomposed(node) if is_call and op_name(node).startswith("qnn.") else node
+    if not (isinstance(node, Call) and isinstance(original, Call)
+            and op_name(node).startswith("qnn.")):
+        return node
+    check_parameters(node)
+    return decomposed(node)
