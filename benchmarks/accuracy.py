@@ -200,7 +200,7 @@ def peer_results(model: Characters, data: list[np.ndarray], held: Sequence[np.nd
 
 
 @click.command()
-@click.option("--steps", default=600, help="Steps of training.")
+@click.option("--steps", default=2200, help="Steps of training.")
 @click.option("--weights", type=click.Path(path_type=Path), default=None,
               help="A file that keeps the trained model.")
 @click.option("--peers/--no-peers", default=True)
