@@ -42,7 +42,7 @@ def test_a_chart_is_xml_with_its_lines_inside_of_the_frame() -> None:
     assert "up & down" in [one.text for one in root]
     points = [tuple(map(float, pair.split(","))) for line in root if "points" in line.attrib
               for pair in line.attrib["points"].split()]
-    assert points == [(52, 210), (628, 26), (52, 26), (628, 26)]
+    assert points == [(44, 196), (464, 26), (44, 26), (464, 26)]
 
 
 def test_ticks_are_round_and_reach_the_top() -> None:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 640, 250
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 26, 40
-INK, FAINT, STRONG = "#808080", "#80808066", "#2f7de1"
+WIDTH, HEIGHT = 480, 240  # a phone shows all of it, and its text can still be read
+LEFT, RIGHT, TOP, BOTTOM = 44, 16, 26, 44
+INK, FAINT, STRONG = "#808080", "#80808099", "#2f7de1"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Chart:
         """The whole picture."""
         head = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
                 f'width="{WIDTH}" height="{HEIGHT}" role="img" font-family="sans-serif" '
-                f'font-size="12" fill="{INK}">')
+                f'font-size="14" fill="{INK}">')
         parts = [head, f"<title>{escape(self.title)}</title>", *self._axes(),
                  *map(self._line, self.lines), *self._names(), "</svg>"]
         return "\n".join(parts) + "\n"
@@ -52,11 +52,11 @@ class Chart:
     def _axes(self) -> list[str]:
         base = self._y(0)
         parts = [f'<path d="M{LEFT} {TOP}V{base:g}H{WIDTH - RIGHT}" fill="none" stroke="{INK}"/>',
-                 f'<text x="4" y="14">{escape(self.y_label)}</text>',
+                 f'<text x="4" y="15">{escape(self.y_label)}</text>',
                  _text(WIDTH - RIGHT, HEIGHT - 6, self.x_label, "end")]
-        parts += [_text(LEFT - 6, self._y(tick) + 4, f"{tick:g}", "end")
+        parts += [_text(LEFT - 6, self._y(tick) + 5, f"{tick:g}", "end")
                   for tick in y_ticks(self.top)]
-        return parts + [_text(self._x(tick), base + 16, f"{tick:g}", "middle")
+        return parts + [_text(self._x(tick), base + 18, f"{tick:g}", "middle")
                         for tick in self.x_ticks]
 
     def _line(self, line: Line) -> str:
@@ -68,9 +68,11 @@ class Chart:
                 f'stroke-width="{width}"{dashes}/>')
 
     def _names(self) -> list[str]:
-        """Names of lines beside their last points."""
-        return [_text(self._x(x), self._y(y) - 6, line.name, "end", STRONG if line.strong else INK)
-                for line in self.lines if line.name for x, y in line.points[-1:]]
+        """Names of lines at their ends, above all of their last third."""
+        start = self.x_ticks[0] + 2 / 3 * (self.x_ticks[-1] - self.x_ticks[0])
+        return [_text(WIDTH - RIGHT, self._y(max(y for x, y in line.points if x >= start)) - 6,
+                      line.name, "end", STRONG if line.strong else INK)
+                for line in self.lines if line.name]
 
 
 def y_ticks(top: float) -> list[float]:

@@ -113,3 +113,10 @@ def test_a_converter_replaces_that_of_weft() -> None:
 
     model = _model([helper.make_node("Relu", ["x"], ["y"])])
     assert weft.compile(model)(np.zeros(2, np.float32)).tolist() == [1, 1]
+
+
+def test_a_converter_of_code_without_a_module() -> None:
+    names = {"register": weft.onnx_converter("my::Scale"), "op": op}
+    exec("@register\ndef scale(node, x, *others, factor):\n    return op.exp(x)", names)
+    assert CONVERTERS.of_users() == ("my::Scale",)
+    assert weft.compile(_model([_scale(factor=1.0)]))(np.zeros(2, np.float32)).tolist() == [1, 1]
