@@ -79,6 +79,14 @@ def test_following_operators_stay_low_and_others_do_not():
     assert op_calls(after).count("cast") <= 5
 
 
+def test_results_are_cast_back_to_their_types():
+    mod = parse_program("""
+        def @main(%x: Tensor[(2, 4), float32]) { (nn.relu(nn.dense(%x, %x)), exp(%x)) }""")
+    after = ToMixedPrecision()(mod)
+    assert after["main"].body.checked_type == mod["main"].body.checked_type
+    assert op_calls(after) == ["cast", "nn.dense", "nn.relu", "cast", "exp"]
+
+
 def test_only_16_bits_are_mixed():
     mod = parse_program("def @main(%x: Tensor[(2,), float32]) { exp(%x) }")
     with pytest.raises(OptionError, match="16-bit"):
