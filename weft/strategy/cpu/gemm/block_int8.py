@@ -54,6 +54,7 @@ from weft.topi.nn.block_quantized import GROUP
 
 _LINE = 64
 _WORD = 4
+_REGISTERS_FOR_FLOATS = 32
 
 
 def unit_of(form: BlockFormat) -> int:
@@ -325,6 +326,8 @@ class _Panel:
 def tile_for(products: ByteProducts, registers: int, columns: int) -> Int8Tile:
     """The rows by vectors whose sums the registers hold: integers, and floats if they fit too."""
     vectors = 2 if columns >= 2 * products.rows else 1
-    spills = registers < 32
-    free = registers - vectors - 2
-    return Int8Tile(max(1, free // (vectors * (1 if spills else 2))), vectors, spills)
+    spills = registers < _REGISTERS_FOR_FLOATS
+    # Beside the sums: quants (and their absolute values), a register of data, and a product.
+    free = registers - vectors * (1 + products.is_signed) - 2 - (products.widen is not None)
+    kept = products.sums_of(GROUP // _WORD) + (not spills)
+    return Int8Tile(max(1, free // (vectors * kept)), vectors, spills)

@@ -62,6 +62,10 @@ class ByteProducts:
         chains = -(-registers // self.steps)
         return registers * (2 + self.is_signed) - chains + 2 * chains
 
+    def sums_of(self, registers: int) -> int:
+        """How many registers hold the sum of so many products while it grows."""
+        return 2 if self.dot is None and 1 < self.steps < registers else 1
+
     def stored(self, quant: PrimExpr) -> PrimExpr:
         """The bytes that are kept of quants, which are given as bytes that wrap."""
         moved = quant if self.base == 0 else quant - self.base % 256
