@@ -1,4 +1,4 @@
-"""Products of two vectors of bytes, for loops that are written with vectors.
+"""Products of two vectors of bytes (or int16), for loops that are written with vectors.
 
 All take vectors of whole registers. The sums of ``vpmaddubsw`` are of 16 bits, which the hardware
 saturates: a loop must use it for operands whose sums fit.
@@ -62,18 +62,24 @@ def _pair_sums(bits: int, name: str, feature: str) -> Instruction:
                           features=(feature,))
 
 
-def _signs() -> Instruction:
-    """``a`` with its sign changed where ``b`` is negative, and zero where ``b`` is zero."""
-    a, b = te.placeholder((32,), "int8", "a"), te.placeholder((32,), "int8", "b")
+def _wide_dot(bits: int, name: str, feature: str) -> Instruction:
+    """int16 by int16 in pairs: a multiply-add of pairs, then a vector addition."""
+    shape, pairs = (bits // 32, 2), vector_of("i16", bits // 16)
 
-    def element(i: PrimExpr) -> PrimExpr:
-        changed = te.select(b[i] < 0, 0 - a[i], a[i])
-        return te.select(b[i].equal(0), te.const(0, "int8"), changed)
+    def emit(out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
+             ) -> str:
+        del dtypes
+        kind, (acc, a, b) = value_type(dtype), values
+        callee = out.module.declare(name, f"{kind} @({pairs}, {pairs})")
+        product = out.emit(f"call {kind} {callee}({pairs} {a}, {pairs} {b})")
+        return out.emit(f"add {kind} {acc}, {product}")
 
-    c = te.compute((32,), element, name="c")
-    return te.instruction("vpsignb_256", [a, b], c,
-                          _intrinsic("llvm.x86.avx2.psign.b", "<32 x i8>"), archs=("x86_64",),
-                          features=("avx2",))
+    a, b = te.placeholder(shape, "int16", "a"), te.placeholder(shape, "int16", "b")
+    k = te.reduce_axis(2, "k")
+    c = te.compute(shape[:1], lambda i: te.sum(
+        a[i, k].astype("int32") * b[i, k].astype("int32"), axis=k), name="c")
+    return te.instruction(f"vpmaddwd_lanes_{bits}", [a, b], c, emit, archs=("x86_64",),
+                          features=(feature,))
 
 
 _VPDPBUSD = "llvm.x86.avx512.vpdpbusd"
@@ -86,5 +92,6 @@ BYTE_PRODUCTS: tuple[Instruction, ...] = (
                                                    "<16 x i8>"), "aarch64", "neon", "dotprod"),
     _pair_sums(512, "llvm.x86.avx512.pmaddubs.w.512", "avx512bw"),
     _pair_sums(256, "llvm.x86.avx2.pmadd.ub.sw", "avx2"),
-    _signs(),
+    _wide_dot(512, "llvm.x86.avx512.pmaddw.d.512", "avx512bw"),
+    _wide_dot(256, "llvm.x86.avx2.pmadd.wd", "avx2"),
 )

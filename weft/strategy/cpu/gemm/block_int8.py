@@ -53,7 +53,6 @@ from weft.topi.nn.block_formats import RUN, BlockFormat
 from weft.topi.nn.block_quantized import GROUP
 
 _LINE = 64
-_WORD = 4
 _REGISTERS_FOR_FLOATS = 32
 
 
@@ -98,7 +97,7 @@ class BlockInt8Loops:
         data, weight = inputs
         lanes = self.products.rows
         rounded = RoundedData.of(data, min(lanes, RUN), self.unit, self.products.base,
-                                 has_offsets=self.form.offset is not None)
+                                 self.products.data_dtype, has_offsets=self.form.offset is not None)
         rows = rounded.quants.shape[0]
 
         def panels(width: int, body: Callable[[_Panel], Stmt]) -> Stmt:
@@ -150,11 +149,11 @@ class _Panel:
         block, inside = divmod(run, form.runs)
         return (step * (self.span // form.elements) + block) * form.nbytes, inside
 
-    def _quants(self, v: PrimExpr | int, step: PrimExpr, run: int) -> list[PrimExpr]:
-        """The stored quants of a run of all rows of a vector of rows, in quarters."""
+    def _quants(self, v: PrimExpr | int, step: PrimExpr, run: int) -> list[list[PrimExpr]]:
+        """The stored quants of a run of all rows of a vector of rows: registers by quarter."""
         start, inside = self._block(step, run)
 
-        def quarter(i: int) -> PrimExpr:
+        def quarter(i: int) -> list[PrimExpr]:
             rows = tuple(self.first + v * self.lanes + (QUARTERS * part + i)
                          for part in range(self.of.products.parts))
             vectors = QuantVectors(self.weight, rows, start)
@@ -220,17 +219,21 @@ class _Panel:
         return [Evaluate(prefetch(self.weight.load(const(0), minimum(at + n, last))))
                 for n in range(0, moved, _LINE)]
 
-    def _unit(self, acc: Buffer, step: PrimExpr, n: int) -> Stmt:
-        runs = range(n * self.of.unit // RUN, (n + 1) * self.of.unit // RUN)
+    def _unit(self, acc: Buffer, step: PrimExpr, number: int) -> Stmt:
+        runs = range(number * self.of.unit // RUN, (number + 1) * self.of.unit // RUN)
         lets, zero = Lets(), const(0)
         quarters = [self.of.products.start()] * QUARTERS
+        width, parts = 4 * self.of.products.group, self.of.products.parts
         for run in runs:
-            data = self.data.run(zero, step * self.span + run * RUN)
-            register = lets.named(repeated(data, self.of.products.parts))
-            quarters = [q.add(stored, register).held(lets.named) for q, stored in
-                        zip(quarters, self._quants(0, step, run), strict=True)]
+            stored = self._quants(0, step, run)
+            for n, start in enumerate(range(0, RUN, width)):
+                at = step * self.span + (run * RUN + start)
+                data = consecutive(self.data.quants, (zero,), at, width)
+                register = lets.named(repeated(data, parts))
+                quarters = [q.add(quarter[n], register).held(lets.named)
+                            for q, quarter in zip(quarters, stored, strict=True)]
         total = lets.named(row_sums([lets.named(q.result()) for q in quarters]))
-        unit = step * (self.span // self.of.unit) + n
+        unit = step * (self.span // self.of.unit) + number
         value = self._added(lets, self._vector_of(acc), total, zero, unit,
                             self._numbers(0, step, runs[0]))
         return lets.around(self._put(acc, value))
@@ -242,7 +245,8 @@ class _Panel:
         rows, depth = self.data.quants.shape
         mr, lanes = self.of.tile.mr, self.lanes
         units = depth // self.of.unit
-        quants = Buffer("panel", (depth // _WORD, const(self.vectors), const(_WORD * lanes)),
+        group = self.of.products.group
+        quants = Buffer("panel", (depth // group, const(self.vectors), const(group * lanes)),
                         self.of.products.dtype)
         scales = Buffer("panel_scales", (units, const(self.vectors), const(lanes)), float32)
         offsets = None if self.of.form.offset is None else Buffer(
@@ -264,12 +268,14 @@ class _Panel:
 
     def _unpack(self, quants: Buffer, scales: Buffer, offsets: Buffer | None, v: PrimExpr,
                 step: PrimExpr) -> Stmt:
-        per_run, runs = RUN // _WORD, self.of.unit // RUN
+        group, runs = self.of.products.group, self.of.unit // RUN
         stmts: list[Stmt] = []
         for run in range(self.span // RUN):
             lets = Lets()
-            words = transposed([lets.named(q) for q in self._quants(v, step, run)])
-            first = step * (self.span // _WORD) + run * per_run
+            stored = self._quants(v, step, run)
+            words = [word for n in range(len(stored[0]))
+                     for word in transposed([lets.named(quarter[n]) for quarter in stored])]
+            first = step * (self.span // group) + run * (RUN // group)
             stmts.append(lets.around(seq([self._put(quants, word, first + n, v)
                                           for n, word in enumerate(words)])))
             if run % runs == 0:
@@ -308,17 +314,20 @@ class _Panel:
     def _products(self, lets: Lets, quants: Buffer, first: PrimExpr, count: int,
                   number: PrimExpr) -> dict[tuple[int, int], PrimExpr]:
         """The integer sums of a unit, by row of data and vector of rows of the weight."""
-        words = self.of.unit // _WORD
+        products = self.of.products
+        group, words = products.group, self.of.unit // products.group
         sums: dict[tuple[int, int], ProductSum] = {}
         for word in range(words):
             at = number * words + word
-            stored = [lets.named(consecutive(quants, (at, const(v)), const(0), _WORD * self.lanes))
+            stored = [lets.named(consecutive(quants, (at, const(v)), const(0), group * self.lanes))
                       for v in range(self.vectors)]
             for m in range(count):
-                bytes_ = consecutive(self.data.quants, (first + m,), at * _WORD, _WORD)
-                data = lets.named(as_type(Broadcast(as_type(bytes_, "int32"), self.lanes), "int8"))
+                word_of = as_type(consecutive(self.data.quants, (first + m,), at * group, group),
+                                  "int32")
+                data = lets.named(as_type(Broadcast(word_of, self.lanes),
+                                          str(products.data_dtype)))
                 for v in range(self.vectors):
-                    so_far = sums.get((m, v)) or self.of.products.start()
+                    so_far = sums.get((m, v)) or products.start()
                     sums[m, v] = so_far.add(stored[v], data).held(lets.named)
         return {place: lets.named(total.result()) for place, total in sums.items()}
 
@@ -327,7 +336,7 @@ def tile_for(products: ByteProducts, registers: int, columns: int) -> Int8Tile:
     """The rows by vectors whose sums the registers hold: integers, and floats if they fit too."""
     vectors = 2 if columns >= 2 * products.rows else 1
     spills = registers < _REGISTERS_FOR_FLOATS
-    # Beside the sums: quants (and their absolute values), a register of data, and a product.
-    free = registers - vectors * (1 + products.is_signed) - 2 - (products.widen is not None)
-    kept = products.sums_of(GROUP // _WORD) + (not spills)
+    # Beside the sums: quants, a register of data, and a product.
+    free = registers - vectors - 2 - (products.widen is not None)
+    kept = products.sums_of(GROUP // products.group) + (not spills)
     return Int8Tile(max(1, free // (vectors * kept)), vectors, spills)

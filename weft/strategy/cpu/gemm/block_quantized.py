@@ -105,7 +105,7 @@ def _with_int8(call: Call, form: BlockFormat, target: CpuTarget, rows: float, el
     tile, unit = tile_for(products, target.vector_registers, columns or 0), unit_of(form)
     loops = BlockInt8Loops(form, products, tile, unit)
     model = machine_model(target)
-    per_unit = products.instructions(unit // 4) + loops.scalings
+    per_unit = products.instructions(unit) + loops.scalings
     units = elements / unit / products.rows
     unpacking = elements / products.bits * 8 * model.dequantize_vector_cycles
     transfer = model.weight_cycles(elements / form.elements * form.nbytes)

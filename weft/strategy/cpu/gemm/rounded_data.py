@@ -24,7 +24,6 @@ from weft.tir import (
     seq,
 )
 from weft.tir.expr import Broadcast, maximum
-from weft.topi.nn.block_formats import RUN
 from weft.topi.nn.block_quantized import GROUP, LEVELS, SMALLEST
 
 _PARALLEL_ROWS = 8  # fewer rows are rounded before a second thread would have started
@@ -48,14 +47,15 @@ class RoundedData:
     offsets: Buffer | None
 
     @staticmethod
-    def of(source: Buffer, lanes: int, unit: int, base: int, *, has_offsets: bool) -> RoundedData:
+    def of(source: Buffer, lanes: int, unit: int, base: int, dtype: DType, *, has_offsets: bool
+           ) -> RoundedData:
         rows, depth = row_count(source.shape[:-1]), source.shape[-1]
 
         def per_unit(name: str, dtype: DType) -> Buffer:
             return Buffer(name, (rows, depth // unit), dtype)
 
         return RoundedData(
-            source, lanes, unit, base, Buffer("quants", (rows, depth), DType.of("int8")),
+            source, lanes, unit, base, Buffer("quants", (rows, depth), dtype),
             Buffer("scales", (rows, depth // GROUP), float32),
             per_unit("sums", int32) if base else None,
             per_unit("offsets", float32) if has_offsets else None)
@@ -91,7 +91,7 @@ class RoundedData:
 
         quants = [rounded(x) for x in data]
         stores: list[Stmt] = [BufferStore(self.scales, scale, (m, g))]
-        stores += [BufferStore(self.quants, q.astype("int8"), (m, Ramp(
+        stores += [BufferStore(self.quants, q.astype(self.quants.dtype), (m, Ramp(
             g * GROUP + start, const(1), self.lanes)))
             for q, start in zip(quants, starts, strict=True)]
         if self.sums is not None or self.offsets is not None:
@@ -104,10 +104,6 @@ class RoundedData:
                 if self.offsets is not None:
                     stores.append(BufferStore(self.offsets, total.astype(float32) * scale, place))
         return lets.around(seq(stores))
-
-    def run(self, m: PrimExpr, k: PrimExpr) -> PrimExpr:
-        """The 16 quants of row ``m`` from ``k`` on."""
-        return consecutive(self.quants, (m,), k, RUN)
 
 
 def _folded(vectors: list[PrimExpr], combine: Callable[[PrimExpr, PrimExpr], PrimExpr]
