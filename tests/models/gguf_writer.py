@@ -55,6 +55,9 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "phi2": ("PhiForCausalLM", "PhiConfig", _SIZES),
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", _GROUPED),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", {**_GROUPED, "head_dim": 16}),
+    "qwen3moe": ("Qwen3MoeForCausalLM", "Qwen3MoeConfig",
+                 {**_GROUPED, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2,
+                  "moe_intermediate_size": 32, "norm_topk_prob": True}),
     "stablelm": ("StableLmForCausalLM", "StableLmConfig", _GROUPED),
 }
 KINDS = {"falcon-40b": "falcon", "mixtral": "llama"}  # others are architectures by themselves

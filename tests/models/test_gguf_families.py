@@ -14,6 +14,10 @@ from tests.unit.models import numpy_decoder
 from weft.models import architecture_of
 from weft.models.gguf.reader import read_gguf
 from weft.models.gguf.translate import architecture_of_gguf
+from weft.models.transformers.configuration import Configuration
+from weft.models.transformers.families import FAMILIES
+from weft.models.transformers.source import Source
+from weft.models.transformers.translate import translate
 
 torch = pytest.importorskip("torch")
 
@@ -41,3 +45,21 @@ def test_logits_with_neighbouring_pairs_are_those_of_the_model(name: str, tmp_pa
         wanted = model(torch.tensor(ids)[None]).logits[0].double().numpy()
     np.testing.assert_allclose(numpy_decoder.logits(*read, ids), wanted, rtol=1e-3,
                                atol=1e-3 * abs(wanted).max())
+
+
+def test_files_with_a_tensor_per_expert_are_read() -> None:
+    model = seeded(*MODELS["qwen3moe"])
+    architecture, weights = architecture_of(model)
+    tensors = {name: value.numpy() for name, value in model.state_dict().items()}
+    for name in [name for name in tensors if ".mlp.experts." in name]:
+        prefix, _, part = name.rpartition(".")
+        for number, matrix in enumerate(tensors.pop(name)):
+            names = ("gate_proj", "up_proj") if part == "gate_up_proj" else ("down_proj",)
+            for new, rows in zip(names, np.split(matrix, len(names)), strict=True):
+                tensors[f"{prefix}.{number}.{new}.weight"] = rows
+    source = Source({name: lambda value=value: value for name, value in tensors.items()}, None, "")
+    config = Configuration(model.config, "qwen3_moe", FAMILIES["qwen3_moe"].defaults)
+    found, read = translate(config, source, FAMILIES["qwen3_moe"])
+    assert found == architecture
+    for key in weights.names():
+        np.testing.assert_array_equal(read[key], weights[key], err_msg=key)

@@ -109,6 +109,8 @@ def _constraint(given: Any, model: TextModel) -> MakeConstraint | None:
         raise InvalidInputError(
             "invalid 'response_format'", got=given, expected="an object of the type 'text', "
             "'json_object', or 'json_schema' with 'json_schema': {'schema': an object}")
+    if not hasattr(model, "constraint"):  # a class of before there were constraints
+        raise InvalidInputError("'response_format' is not supported by this model", got=kind)
     return model.constraint(schema)
 
 

@@ -109,7 +109,7 @@ def architecture_of_gguf(file: GgufFile) -> tuple[Architecture, Weights]:
 
 # The type of a model in transformers, whose names adapters have.
 _TRANSFORMERS = {"gemma3": "gemma3_text", "gptneox": "gpt_neox", "phi2": "phi",
-                 "qwen3moe": "qwen3"}
+                 "qwen3moe": "qwen3_moe"}
 
 
 def rows_of_gguf(kind: str, architecture: Architecture) -> RowsByName | None:

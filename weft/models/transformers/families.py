@@ -130,6 +130,10 @@ FAMILIES: dict[str, Family] = {
                        defaults={"rms_norm_eps": 1e-5}),
     "qwen2": _LLAMA.but(defaults={"use_sliding_window": False}),
     "qwen3": _LLAMA.but(defaults={"use_sliding_window": False, "head_dim": 128}),
+    "qwen3_moe": _LLAMA.but(
+        defaults={"use_sliding_window": False, "head_dim": 128, "num_experts_per_tok": 8},
+        needs={"norm_topk_prob": (True,), "mlp_only_layers": (None, []),
+               "decoder_sparse_step": (None, 1)}),
     "smollm3": _LLAMA.but(defaults={"rope_theta": 2e6, "no_rope_layer_interval": 4,
                                     "use_sliding_window": False, "tie_word_embeddings": True}),
     "stablelm": _LLAMA.but(

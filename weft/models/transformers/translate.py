@@ -177,11 +177,13 @@ def _take_experts(source: Source, theirs: str, ours: str) -> None:
         for name, value in (("gate", both[:, :width]), ("up", both[:, width:]),
                             ("down", source.array(f"{theirs}.mlp.experts.down_proj"))):
             source.arrays[f"{ours}.experts_{name}.weight"] = value
-    mixture = f"{theirs}.block_sparse_moe"
-    if f"{mixture}.gate.weight" in source:
+    for mixture, names in ((f"{theirs}.block_sparse_moe", ("w1", "w3", "w2")),
+                           (f"{theirs}.mlp", ("gate_proj", "up_proj", "down_proj"))):
+        if f"{mixture}.experts.0.{names[0]}.weight" not in source:
+            continue
         source.take(f"{mixture}.gate", f"{ours}.router")
         count = len(source.arrays[f"{ours}.router.weight"])
-        for name, new in (("w1", "gate"), ("w3", "up"), ("w2", "down")):
+        for name, new in zip(names, ("gate", "up", "down"), strict=True):
             source.arrays[f"{ours}.experts_{new}.weight"] = np.stack(
                 [source.array(f"{mixture}.experts.{i}.{name}.weight") for i in range(count)])
 
