@@ -15,6 +15,7 @@ import numpy as np
 from weft.codegen import backend_of
 from weft.compiler.fallbacks import kernel_names, kernels_exported_as_met
 from weft.compiler.options import CompileOptions
+from weft.compiler.precision import at_precision
 from weft.compiler.program.code import ModelCode
 from weft.compiler.program.constants import SharedBlock
 from weft.compiler.vm.specialize import with_met_kernels
@@ -198,7 +199,7 @@ class _Writer:
             return None
         with options.settings(), source.held():
             module = import_with_names(partial(source.import_module, options))
-            text = save_json(module, self._keep, spans=False)
+            text = save_json(at_precision(module, options.precision), self._keep, spans=False)
         initial = {name: {"dtype": spec.dtype, "shape": list(spec.concrete_shape),
                           **self._place(given.states[name])}
                    for spec in given.module.manifest.states

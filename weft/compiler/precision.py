@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.compiler.phases import Phase, with_passes
-from weft.ir.passes import parse_pipeline
+from weft.ir.module import IRModule
+from weft.ir.passes import Pass, PassContext, parse_pipeline, run_pass
 from weft.support.insertion import pass_at
 
 FULL = "fp32"
@@ -24,7 +25,16 @@ _PASSES = {
 
 def with_precision(phases: Sequence[Phase], precision: str) -> tuple[Phase, ...]:
     """The phases with the passes that a precision asks for."""
-    if precision == FULL:
-        return tuple(phases)
-    made = parse_pipeline(_PASSES[precision]).passes
-    return with_passes(phases, [pass_at(one, phase="optimized", before=_BEFORE) for one in made])
+    added = [pass_at(one, phase="optimized", before=_BEFORE) for one in _passes_of(precision)]
+    return with_passes(phases, added) if added else tuple(phases)
+
+
+def at_precision(module: IRModule, precision: str) -> IRModule:
+    """A typed module as those passes leave it, for files that keep no setting."""
+    for one in _passes_of(precision):
+        module = run_pass(one, module, PassContext())
+    return module
+
+
+def _passes_of(precision: str) -> Sequence[Pass]:
+    return () if precision == FULL else parse_pipeline(_PASSES[precision]).passes

@@ -52,3 +52,10 @@ def test_precision_is_an_option_of_commands(model, capsys):
                    for precision in ("fp32", "int4"))
     assert full.split("mean")[0].split()[0] == small.split("mean")[0].split()[0]
     assert full != small
+
+
+def test_an_artifact_at_a_precision_holds_no_floats(tmp_path):
+    """Neither the code nor the program for other CPUs has the weights as they were."""
+    net, path = two_layers(k=512, n=512), tmp_path / "net.weft"
+    weft.compile(net, precision="int4").export(path, check=False)
+    assert path.stat().st_size < 0.5 * 4 * 512 * 512
