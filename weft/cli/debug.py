@@ -8,6 +8,7 @@ import click
 
 from weft.cli.common import ShapeOption
 from weft.cli.models import ModelFile
+from weft.cli.output import plot_option
 
 Shapes = tuple[tuple[str, tuple[object, ...]], ...]
 DEFAULT_BOUND = 1e-3  # that of ``weft.debug.compare``, without an import of it
@@ -27,12 +28,14 @@ DEFAULT_BOUND = 1e-3  # that of ``weft.debug.compare``, without an import of it
               help="error relative to the largest element, above which a tensor is wrong")
 @click.option("--dump", type=click.Path(path_type=Path), default=None,
               help="write the value of every tensor to this .npz file")
+@plot_option("the error of each tensor")
 @click.option("--bisect", is_flag=True,
               help="find the first wrong pass, and the first wrong kernel")
 @click.option("--shrink", "folder", type=click.Path(path_type=Path), default=None,
               help="write a small program that shows the first wrong tensor to this folder")
 def debug_command(model: str, shapes: Shapes, inputs: Path | None, fill: str, against: str,
-                  bound: float, dump: Path | None, folder: Path | None, *, bisect: bool) -> None:
+                  bound: float, dump: Path | None, folder: Path | None,
+                  plot: Path | None, *, bisect: bool) -> None:
     """Compare every tensor of MODEL with another evaluation.
 
     \b
@@ -47,4 +50,5 @@ def debug_command(model: str, shapes: Shapes, inputs: Path | None, fill: str, ag
     """
     from weft.cli.tensor_report import compare_tensors
 
-    compare_tensors(model, shapes, inputs, fill, against, bound, dump, folder, bisect=bisect)
+    compare_tensors(model, shapes, inputs, fill, against, bound, dump, folder, plot,
+                    bisect=bisect)

@@ -10,7 +10,7 @@ import click
 import weft
 from weft.cli.common import compile_options, session
 from weft.cli.models import ModelFile
-from weft.cli.output import check_writable
+from weft.cli.output import check_writable, plot_option, plots, write_plot
 
 
 @click.command("tune")
@@ -22,10 +22,12 @@ from weft.cli.output import check_writable
               help="threads of the code that is timed (default: WEFT_THREADS, else all CPUs)")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=0.1,
               show_default=True, help="time for each implementation of each kernel")
+@plot_option("the times of the cost model's choices, and of the fastest,")
 @click.option("--again", is_flag=True, help="also time implementations that the file has")
 def tune_command(model: str, records: Path, target: str | None,
                  shapes: tuple[tuple[str, tuple[object, ...]], ...], opt_level: int,
-                 threads: int | None, seconds: float, *, again: bool) -> None:
+                 threads: int | None, seconds: float,
+                 plot: Path | None, *, again: bool) -> None:
     """Time the candidate implementations of each kernel of MODEL and record the results.
 
     Tuning is optional: by default implementations are selected by a model of registers, caches and
@@ -41,6 +43,7 @@ def tune_command(model: str, records: Path, target: str | None,
                                opt_level=opt_level, seconds=seconds, again=again)
     if report.tuned:
         click.echo(report.table())
+    write_plot(plot, lambda: plots().tuning_plot(Path(model).name, report))
     click.echo(f"{len(report.tuned)} of {report.kernels} kernels had several candidates; "
                f"use the times with WEFT_RECORDS={report.records}")
 
@@ -49,7 +52,8 @@ def tune_command(model: str, records: Path, target: str | None,
 @click.option("--show", is_flag=True, help="show what is known, and measure nothing")
 @click.option("--force", is_flag=True, help="measure again")
 @click.option("--json", "as_json", is_flag=True, help="print as JSON")
-def calibrate_command(*, show: bool, force: bool, as_json: bool) -> None:
+@plot_option("what a core loads from each cache")
+def calibrate_command(plot: Path | None, *, show: bool, force: bool, as_json: bool) -> None:
     """Measure this machine in about a second: ports, clock, caches, memory, threads.
 
     The result is kept in the cache folder, and decisions for this machine follow it from then on.
@@ -68,6 +72,9 @@ def calibrate_command(*, show: bool, force: bool, as_json: bool) -> None:
             calibrate_and_store(host)
         host = CpuTarget.host()
     rows, title = known_values(host)
+    write_plot(plot, lambda: plots().bars_svg(title, [
+        plots().Bar(row.name, row.used, f"{row.used:.4g}") for row in rows
+        if row.unit == "bytes/cycle"], note="bytes per cycle"))
     if as_json:
         print_json({"machine": host.machine, "from": title,
                     "values": list(map(asdict, rows))})

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -50,6 +52,30 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file; ``click.FileError`` on failure."""
     with writing(path):
         path.write_text(text, encoding="utf-8")
+
+
+def write_plot(path: Path | None, draw: Callable[[], str]) -> None:
+    """Write an SVG file if its path is given; the note goes to the stream of errors."""
+    if path is not None:
+        write_text(path, draw())
+        click.echo(f"wrote {path}", err=True)
+
+
+def plots() -> ModuleType:
+    """The drawings, which are imported when one is wanted."""
+    return import_module("weft.compiler.report.plots")
+
+
+def plot_option(what: str) -> Callable[[Any], Any]:
+    """The option ``--plot``, which draws ``what`` to an SVG file."""
+    return click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), default=None,
+                        callback=_check_plot, help=f"also draw {what} to this SVG file")
+
+
+def _check_plot(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:  # noqa: ARG001 - click's names
+    if value is not None and not ctx.resilient_parsing:
+        check_writable(value)
+    return value
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

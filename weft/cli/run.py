@@ -18,7 +18,14 @@ from weft.cli.common import (
     session,
 )
 from weft.cli.models import ModelFile, open_model
-from weft.cli.output import check_writable, write_npz, writing
+from weft.cli.output import (
+    check_writable,
+    plot_option,
+    plots,
+    write_npz,
+    write_plot,
+    writing,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,9 +88,10 @@ def _summary(array: np.ndarray) -> str:
 @click.option("--repeat", type=click.IntRange(1), default=50, show_default=True,
               help="number of runs")
 @click.option("--json", "as_json", is_flag=True, help="print the figures as JSON")
+@plot_option("how many runs took how long")
 def bench_command(model: str, target: str | None, shapes: Shapes, opt_level: int,
                   inputs: Path | None, fill: str, threads: int | None, repeat: int,
-                  *, as_json: bool) -> None:
+                  plot: Path | None, *, as_json: bool) -> None:
     """Time MODEL: the best, median and worst of many runs.
 
     \b
@@ -95,6 +103,7 @@ def bench_command(model: str, target: str | None, shapes: Shapes, opt_level: int
         times = sorted(_measure(module, feeds, repeat))
     figures = {"best_ms": times[0], "median_ms": times[len(times) // 2], "worst_ms": times[-1],
                "repeat": repeat}
+    write_plot(plot, lambda: plots().times_plot(Path(model).name, times))
     if as_json:
         print_json(figures)
         return
@@ -123,11 +132,12 @@ def _measure(module: Executable, feeds: list[np.ndarray], repeat: int) -> list[f
               help="number of runs of each kernel")
 @click.option("--trace", type=click.Path(path_type=Path), default=None,
               help="also write a Chrome trace")
+@plot_option("the time of each kernel, and the limit of the machine,")
 @click.option("--static", is_flag=True,
               help="do not run: registers, occupancy and estimates of CUDA kernels")
 def profile_command(model: str, target: str | None, shapes: Shapes, opt_level: int,
                     inputs: Path | None, fill: str, threads: int | None, repeat: int,
-                    trace: Path | None, *, static: bool) -> None:
+                    trace: Path | None, plot: Path | None, *, static: bool) -> None:
     """Time each kernel of MODEL.
 
     \b
@@ -148,6 +158,7 @@ def profile_command(model: str, target: str | None, shapes: Shapes, opt_level: i
         feeds = list(make_inputs(module, inputs, fill).values())
         profile = module.profile(*feeds, repeat=repeat)
     click.echo(profile.table())
+    write_plot(plot, lambda: plots().profile_plot(Path(model).name, profile))
     if trace is not None:
         with writing(trace):
             profile.chrome_trace(trace)

@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from weft.cli.common import inputs_for, print_table, session
-from weft.cli.output import check_writable, write_npz
+from weft.cli.output import check_writable, plots, write_npz, write_plot
 from weft.compiler.options import CompileOptions
 from weft.debug import Comparison, ModelTensors, first_wrong_kernel, first_wrong_pass, shrink
 from weft.debug.compare import COLUMNS, compared
@@ -22,7 +22,8 @@ _WRONG = 1  # the exit code if a tensor is wrong
 
 
 def compare_tensors(model: str, shapes: Shapes, inputs: Path | None, fill: str, against: str,
-                    bound: float, dump: Path | None, folder: Path | None, *, bisect: bool) -> None:
+                    bound: float, dump: Path | None, folder: Path | None,
+                    plot: Path | None, *, bisect: bool) -> None:
     """The comparison that the options of the command ask for."""
     for path in filter(None, (dump,)):
         check_writable(path)
@@ -33,6 +34,10 @@ def compare_tensors(model: str, shapes: Shapes, inputs: Path | None, fill: str, 
         values = tensors.values()
         comparison = compared(tensors, values, tensors.values(against), bound)
     _print(comparison, against)
+    title = f"{Path(model).name} beside {against}"
+    write_plot(plot, lambda: plots().errors_plot(
+        title, [(t.name, np.inf if t.bad else t.relative) for t in comparison.tensors],
+        comparison.bound))
     if dump is not None:
         write_npz(dump, values)
         click.echo(f"wrote {dump}")
