@@ -72,10 +72,7 @@ _VERBS = {
     "chat": _Verb("language", "Talk with MODEL, a Hugging Face folder or a GGUF file."),
     "generate": _Verb("language",
                       "Continue a text with MODEL, a Hugging Face folder or a GGUF file."),
-    "embed": _Verb(
-        "language",
-        "Print a vector for each of TEXTS, the state of the last layer of MODEL, as a line of "
-        "JSON."),
+    "embed": _Verb("language", "Print a vector for each of TEXTS as a line of JSON."),
     "perplexity": _Verb(
         "language",
         "Print the perplexity of MODEL on the text of FILE (- is standard input)."),

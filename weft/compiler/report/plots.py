@@ -82,8 +82,8 @@ def times_plot(title: str, milliseconds: Sequence[float]) -> str:
         counts[min(int((one - low) / step), _BINS - 1)] += 1
     bars = [Bar(f"{low + n * step:.4g} to {low + (n + 1) * step:.4g} ms", count, str(count))
             for n, count in enumerate(counts)]
-    return bars_svg(title, bars, note=f"runs by their time, {len(milliseconds)} in all; slower ones "
-                                      f"(up to {max(milliseconds):.4g} ms) are in the last row")
+    return bars_svg(title, bars, note=f"runs by their time, {len(milliseconds)} in all; "
+                                      f"the last row has all up to {max(milliseconds):.4g} ms")
 
 
 def profile_plot(title: str, profile: Profile) -> str:
