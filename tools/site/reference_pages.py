@@ -36,7 +36,8 @@ _CONTENTS = """# Reference
 - [Settings](settings.md)
 - [Passes](passes.md)
 - [Operators](../operators/README.md)
-- [The language](../language.md)
+- [The language](../language.md) and [its grammar](../grammar.md)
+- [The format of artifacts](../artifacts.md#what-a-file-needs)
 
 ## Public names
 
