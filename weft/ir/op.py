@@ -173,6 +173,8 @@ class Op(Expr):
 
         - ``permuted``: how a call takes data whose axes are in another order (``op.permuted``);
         - ``shape_value``: the integers that a call computes from shapes (``op.shape_values``);
+        - ``on_devices``: a collective, given the operands of all devices of its group
+          (``transform.sharding.unroll``);
         - ``fast_form``: an approximation in float32 (``op.fast_math``);
         - ``integer_form``, ``requantized_form``: the call on stored integers
           (``op.qnn.integer_forms``).

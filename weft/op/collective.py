@@ -20,9 +20,12 @@ from weft.ir.traits import OpTraits, linear
 from weft.op.gradients import attrs_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
+from weft.tir.expr import Add, Max, Min, Mul, PrimExpr
 from weft.topi import elementwise
 
-_COMBINED = ("sum", "max", "min", "prod")
+# How partial results are combined: by what operator, and what a reduction of loops does.
+COMBINED_BY = {"sum": op.add, "max": op.maximum, "min": op.minimum, "prod": op.multiply}
+REDUCTION_OF: dict[type[PrimExpr], str] = {Add: "sum", Max: "max", Min: "min", Mul: "prod"}
 _TRAITS = OpTraits(is_annotation=True)
 _SIZE = "number of devices in the group"
 
@@ -39,8 +42,8 @@ class CollectiveAttrs(Attrs):
 
 @dataclass(frozen=True, kw_only=True)
 class AllReduceAttrs(CollectiveAttrs):
-    reduction: str = attr("sum", "how parts are combined", check=one_of(*_COMBINED),
-                          expected=", ".join(_COMBINED))
+    reduction: str = attr("sum", "how parts are combined", check=one_of(*COMBINED_BY),
+                          expected=", ".join(COMBINED_BY))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +123,7 @@ def _define(name: str, attrs: type[CollectiveAttrs], change: Any, doc: str,
     compute.__doc__ = doc
     made = define_op(full, attrs=attrs, relation=_relation(change), pattern=OpPattern.OPAQUE,
                      level=10, inputs=("x",), traits=traits)(compute)
+    made.refer(on_devices=f"weft.transform.sharding.unroll:{name}")
     made.spec(lambda x, **_: np.copy(x), op_case((4, 6), axes=("i",), size=1, **example),
               op_case((2, 0), axes=(), size=1, **example))
     return made

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from weft import te
 from weft.ir import Call, Expr, Op, TensorType, Tuple, TupleType, Type
+from weft.op.collective import REDUCTION_OF
 from weft.op.cut_axes import tensor_types
 from weft.support.dataclass import dataclass
 from weft.te.tensor import ComputeOp, Operation, PlaceholderOp
@@ -28,8 +29,6 @@ from weft.transform.analysis.graph import is_reshape
 Place: TypeAlias = tuple[int, int]
 # What walks: a dimension of a tensor of the expression, or a reduction variable.
 _Node: TypeAlias = "tuple[Any, int]"
-
-REDUCTIONS: dict[type[PrimExpr], str] = {x.Add: "sum", x.Max: "max", x.Min: "min", x.Mul: "prod"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +186,10 @@ class _Maps:
 
     def _visit_body(self, operation: ComputeOp, body: PrimExpr) -> None:
         if isinstance(body, x.Reduce):
-            kind = REDUCTIONS.get(type(body.combiner.result[0])) if len(body.source) == 1 else None
+            kind = REDUCTION_OF.get(type(body.combiner.result[0]))
             for axis in body.axes:
-                self._reductions[axis.var, -1] = (operation, kind or "")
+                self._reductions[axis.var, -1] = (
+                    operation, kind if kind is not None and len(body.source) == 1 else "")
             for part in (*body.source, body.condition):
                 self._uses(part)
         else:

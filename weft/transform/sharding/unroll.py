@@ -9,18 +9,23 @@ run on one, which is how tests compare a sharded program with the whole one.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from weft import op
 from weft.ir import Call, Constant, Expr, Function, Op, TensorType, Tuple, const, infer_expr
 from weft.ir.sharding import Mesh, Sharding
 from weft.ir.visitor import children, post_order, rebuild
-from weft.op.collective import AllReduceAttrs, AllToAllAttrs, AlongAttrs, PermuteAttrs
+from weft.op.collective import (
+    COMBINED_BY,
+    AllReduceAttrs,
+    AllToAllAttrs,
+    AlongAttrs,
+    PermuteAttrs,
+)
 from weft.transform.sharding.index_maps import tree_of
 from weft.transform.sharding.partition import Partitioned
 
-_COMBINE = {"sum": op.add, "max": op.maximum, "min": op.minimum, "prod": op.multiply}
 Each = list[Expr]
 
 
@@ -60,12 +65,15 @@ class _Unrolling:
             return Constant(node.data, span=node.span) if self._devices else node
         if isinstance(node, Op):
             return node
-        if isinstance(node, Call) and isinstance(node.op, Op) and node.op.name in _RULES:
+        rule = node.op.hook("on_devices") if isinstance(node, Call) and isinstance(node.op, Op) \
+            else None
+        if rule is not None:
+            assert isinstance(node, Call)
             attrs: Any = node.attrs
             each = self._values[node.args[0]]
             group = [x if d == device else self._on(x, device)
                      for d in self._mesh.group(device, attrs.axes) for x in [each[d]]]
-            return _RULES[node.op.name](attrs, group, self._mesh.index(device, attrs.axes))
+            return rule(attrs, group, self._mesh.index(device, attrs.axes))
         return rebuild(node, [self._values[c][device] for c in children(node)])
 
     def _on(self, x: Expr, device: int) -> Expr:
@@ -82,42 +90,36 @@ def _placed(x: Expr, device: str) -> Expr:
 # Collectives: (attributes, the operands of the group, the place of the device in it) -> its result.
 
 
-def _all_reduce(attrs: AllReduceAttrs, group: Each, _: int) -> Expr:
-    return functools.reduce(_COMBINE[attrs.reduction], group)
+def all_reduce(attrs: AllReduceAttrs, group: Each, _: int) -> Expr:
+    return functools.reduce(COMBINED_BY[attrs.reduction], group)
 
 
-def _all_gather(attrs: AlongAttrs, group: Each, _: int) -> Expr:
+def all_gather(attrs: AlongAttrs, group: Each, _: int) -> Expr:
     return op.concatenate(Tuple(tuple(group)), axis=attrs.dim)
 
 
-def _local_part(attrs: AlongAttrs, group: Each, place: int) -> Expr:
+def local_part(attrs: AlongAttrs, group: Each, place: int) -> Expr:
     return _cut(group[place], attrs.dim, attrs.size, place)
 
 
-def _reduce_scatter(attrs: AlongAttrs, group: Each, place: int) -> Expr:
+def reduce_scatter(attrs: AlongAttrs, group: Each, place: int) -> Expr:
     return functools.reduce(op.add, [_cut(x, attrs.dim, attrs.size, place) for x in group])
 
 
-def _all_to_all(attrs: AllToAllAttrs, group: Each, place: int) -> Expr:
+def all_to_all(attrs: AllToAllAttrs, group: Each, place: int) -> Expr:
     parts = [_cut(x, attrs.split, attrs.size, place) for x in group]
     return op.concatenate(Tuple(tuple(parts)), axis=attrs.join)
 
 
-def _permute(attrs: PermuteAttrs, group: Each, place: int) -> Expr:
+def permute(attrs: PermuteAttrs, group: Each, place: int) -> Expr:
     source = place - attrs.shift
     if not attrs.wraps and not 0 <= source < attrs.size:
         return op.zeros_like(group[place])
     return group[source % attrs.size]
 
 
-def _broadcast(_: Any, group: Each, __: int) -> Expr:
+def broadcast(_: Any, group: Each, __: int) -> Expr:
     return group[0]
-
-
-_RULES: dict[str, Callable[..., Expr]] = {
-    f"collective.{rule.__name__[1:]}": rule
-    for rule in (_all_reduce, _all_gather, _local_part, _reduce_scatter, _all_to_all, _permute,
-                 _broadcast)}
 
 
 def _cut(x: Expr, dim: int, parts: int, number: int) -> Expr:
