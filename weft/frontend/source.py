@@ -40,6 +40,7 @@ from weft.transform.normal_form.alpha import fresh_copy
 from weft.transform.passes.extract_subgraph import extract_subgraph, tensors_of
 from weft.transform.passes.input_shapes import with_input_shapes
 from weft.transform.placement.annotate import with_placement
+from weft.transform.precision.store_blocks import with_stored_blocks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -187,6 +188,7 @@ class ProgramSource(Source):
     """A program of the functional IR."""
 
     def __init__(self, module: IRModule) -> None:
+        module = with_stored_blocks(module)
         super().__init__(module=module)
         self._program = module
 

@@ -8,6 +8,7 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 
+from weft.ir.block_dtype import block_array_dtype, block_name, block_size
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
 from weft.support.suggestion import did_you_mean
@@ -37,8 +38,8 @@ class DType:
     """An element type, with ``lanes`` above 1 for the vectors of loop programs.
 
     ``code`` is one of ``int uint float bfloat bool handle``, or the name of a float of 8 or 4
-    bits (``float8_e4m3fn``). Each dtype is a single object, so comparison is by identity and
-    hashing is free.
+    bits (``float8_e4m3fn``), or that of a format of blocks (``q4_0``). Each dtype is a single
+    object, so comparison is by identity and hashing is free.
     """
 
     code: str
@@ -61,12 +62,15 @@ class DType:
     @cache
     def parse(name: str) -> DType:
         """``"float32"``, ``"bool"``, ``"int8x16"``; raises ``OptionError`` for anything else."""
+        block = block_size(name)
+        if block is not None:
+            return DType(name, 8 * block[1])
         match = _NAME.fullmatch(name)
         if match is None:
             raise OptionError(
                 f"unknown dtype {name!r}",
                 expected="bool, int2..int64, uint2..uint64, float16/32/64, bfloat16, "
-                + ", ".join(_SMALL_FLOATS),
+                + ", ".join(_SMALL_FLOATS) + ", or a format of blocks such as q4_0 or int4_g32",
                 help=did_you_mean(name, USUAL_DTYPES),
             )
         lanes = int(match[5] or 1)
@@ -100,7 +104,7 @@ class DType:
 
     @property
     def name(self) -> str:
-        if self.code in ("bool", "handle") or self.is_small_float:
+        if self.code in ("bool", "handle") or self.is_small_float or self.is_block:
             base = self.code
         elif self.code == "bfloat":
             base = "bfloat16"
@@ -119,6 +123,11 @@ class DType:
     def is_small_float(self) -> bool:
         """A float of 8 bits or fewer: a storage format that no CPU computes in."""
         return self.code in _SMALL_FLOATS
+
+    @property
+    def is_block(self) -> bool:
+        """Whether elements are blocks of quantised numbers; ``code`` is their format."""
+        return block_size(self.code) is not None
 
     @property
     def is_narrow_float(self) -> bool:
@@ -149,6 +158,8 @@ class DType:
     def numpy(self) -> np.dtype:
         if self.lanes != 1 or self.code == "handle":
             raise OptionError(f"NumPy lacks an equivalent of dtype {self}")
+        if self.is_block:
+            return block_array_dtype(self.code)
         return _FROM_ML_DTYPES.get(self.name) or np.dtype(self.name)
 
 
@@ -162,4 +173,5 @@ handle = DType("handle", 64)
 
 @cache
 def _of_numpy(dtype: np.dtype) -> DType:
-    return DType.parse(dtype.name)  # NumPy makes the name anew each time, slowly
+    # NumPy makes the name anew each time, slowly.
+    return DType.parse(block_name(dtype) or dtype.name)

@@ -113,6 +113,9 @@ class OpTraits:
     """The operator moves elements of its only argument or selects the largest or smallest, so
     stored integers with one scale and zero point give the stored integers of the result."""
 
+    takes_blocks: bool = False
+    """The operator is defined for tensors whose elements are blocks of quantised numbers."""
+
     reads_shape_only: bool = False
     """No element of the argument is read: the result depends on its type."""
 

@@ -115,8 +115,9 @@ def constant_text(constant: Constant) -> str | None:
     if data.size > LARGEST_INLINE:
         return None
     dtype = DType.of(data.dtype).name
-    numbers = [number_text(v) for v in data.reshape(-1)]
-    if not _reads_back(numbers, data):
+    is_block = data.dtype.names is not None
+    numbers = [] if is_block else [number_text(v) for v in data.reshape(-1)]
+    if is_block or not _reads_back(numbers, data):
         return f'const("{base64.b64encode(data.tobytes()).decode()}", {_shape_text(data)}, {dtype})'
     if data.ndim == 0 and dtype == "bool":
         return numbers[0]

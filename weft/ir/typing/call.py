@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from weft.ir.attrs import Attrs
@@ -129,7 +129,12 @@ class CallContext(RelationContext):
             self._give_up()
             return True
         try:
+            takes_blocks = self._op.traits.takes_blocks
+            if not takes_blocks:
+                self._refuse_blocks(self._args, "its argument")
             done = self._op.relation(self)  # type: ignore[misc]
+            if done and not takes_blocks:
+                self._refuse_blocks((self._out,), "its result")
             if not isinstance(done, bool):
                 raise self._broken("does not return a bool",
                                    expected="True if done, False to be retried", got=repr(done))
@@ -140,6 +145,17 @@ class CallContext(RelationContext):
             on_error(self._placed(error))
         self._give_up()
         return True
+
+    def _refuse_blocks(self, types: Iterable[Type], got: str) -> None:
+        """Fail if one of the types has blocks of quantised numbers as elements."""
+        for number, kind in enumerate(map(self._solver.shallow, types)):
+            if isinstance(kind, TupleType):
+                self._refuse_blocks(kind.fields, got)
+            elif isinstance(kind, TensorType) and kind.dtype.is_block:
+                self.fail(f"not defined for blocks of quantised numbers, {got}",
+                          arg=number if types is self._args else None,
+                          expected="numbers", got=kind,
+                          help="nn.block_dequantize makes floats of blocks")
 
     def _broken(self, what: str, *, expected: str, got: str) -> OperatorError:
         """The error for a bug in the relation itself."""

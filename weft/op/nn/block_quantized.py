@@ -8,7 +8,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from weft import op, te
-from weft.ir import Attrs, Call, DType, Expr, TensorType, attr, float32, infer_expr
+from weft.ir import (
+    Attrs,
+    Call,
+    Constant,
+    DType,
+    Expr,
+    OpTraits,
+    TensorType,
+    attr,
+    float32,
+    infer_expr,
+)
+from weft.ir.block_dtype import block_name
 from weft.ir.op import Case, OpPattern, define_op, op_case
 from weft.ir.shape import Dim
 from weft.ir.typing.relation import RelationContext
@@ -36,7 +48,9 @@ class BlockDequantizeAttrs(Attrs):
 
 
 def _elements(ctx: RelationContext, arg: int, blocks: TensorType, name: str) -> Dim:
-    """The number of elements of a row of blocks."""
+    """The number of elements of a row of blocks; tensors of blocks have a format of their own."""
+    if blocks.dtype.is_block:
+        return blocks.shape[-1] * block_format(blocks.dtype.code).elements
     if blocks.dtype.code != "uint" or blocks.dtype.bits != 8:
         ctx.fail("blocks are bytes", arg=arg, expected="uint8", got=blocks.dtype)
     if find_block_format(name) is None:
@@ -69,13 +83,15 @@ def _dequantize_relation(ctx: RelationContext) -> bool:
         return False
     attrs = ctx.attrs_as(BlockDequantizeAttrs)
     ctx.expect_min_rank(0, types[0], 1)
+    if not attrs.dtype.is_float:
+        ctx.fail("elements of blocks are floats", expected="a float dtype", got=attrs.dtype)
     elements = _elements(ctx, 0, types[0], attrs.format)
     ctx.output(TensorType((*types[0].shape[:-1], elements), attrs.dtype))
     return True
 
 
 @define_op("nn.block_quantized_dense", attrs=BlockQuantizedDenseAttrs, relation=_dense_relation,
-           pattern=OpPattern.OPAQUE, level=10)
+           pattern=OpPattern.OPAQUE, level=10, traits=OpTraits(takes_blocks=True))
 def block_quantized_dense(data: te.Tensor, weight: te.Tensor, attrs: BlockQuantizedDenseAttrs
                           ) -> te.Tensor:
     """out[…, n] = sum over k of data[…, k] * weight[n, k], for a weight quantised in blocks
@@ -91,7 +107,7 @@ def block_quantized_dense(data: te.Tensor, weight: te.Tensor, attrs: BlockQuanti
 
 
 @define_op("nn.block_dequantize", attrs=BlockDequantizeAttrs, relation=_dequantize_relation,
-           pattern=OpPattern.OPAQUE, level=10)
+           pattern=OpPattern.OPAQUE, level=10, traits=OpTraits(takes_blocks=True))
 def block_dequantize(data: te.Tensor, attrs: BlockDequantizeAttrs) -> te.Tensor:
     """The elements of rows of blocks, uint8 (…, bytes of a row), as floats."""
     return topi.block_dequantize(data, block_format(attrs.format), attrs.dtype)
@@ -100,15 +116,18 @@ def block_dequantize(data: te.Tensor, attrs: BlockDequantizeAttrs) -> te.Tensor:
 @block_quantized_dense.gradient
 def _gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     data, weight = call.args
-    kind = attrs_of(call, BlockQuantizedDenseAttrs).format
-    matrix = infer_expr(op.nn.block_dequantize(weight, format=kind, dtype=tensor_type(data).dtype))
-    return [op.nn.dense(dy, matrix, weight_layout="KN"), typed_zeros(weight)]
+    form = attrs_of(call, BlockQuantizedDenseAttrs).format
+    matrix = infer_expr(op.nn.block_dequantize(weight, format=form, dtype=tensor_type(data).dtype))
+    kind = tensor_type(weight)
+    nothing = Constant(np.zeros(kind.concrete_shape, kind.dtype.numpy)) if kind.dtype.is_block \
+        else typed_zeros(weight)
+    return [op.nn.dense(dy, matrix, weight_layout="KN"), nothing]
 
 
 def _dense_reference(data: np.ndarray, weight: np.ndarray, format: str = "q8_0",
                      activations: str = "float32") -> np.ndarray:
-    form = block_format(format)
-    elements = topi.dequantized(weight, form).astype(np.float64)
+    form = block_format(block_name(weight.dtype) or format)
+    elements = topi.dequantized(weight.view(np.uint8), form).astype(np.float64)
     if activations == "int8" and topi.quant_range(form) is not None:
         return (topi.rounded_rows(data) @ elements.T).astype(data.dtype)
     return (data.astype(np.float64) @ elements.T).astype(data.dtype)
@@ -116,7 +135,8 @@ def _dense_reference(data: np.ndarray, weight: np.ndarray, format: str = "q8_0",
 
 def _dequantize_reference(data: np.ndarray, format: str = "q8_0", dtype: DType = float32
                           ) -> np.ndarray:
-    return topi.dequantized(data, block_format(format)).astype(dtype.numpy)
+    form = block_format(block_name(data.dtype) or format)
+    return topi.dequantized(data.view(np.uint8), form).astype(dtype.numpy)
 
 
 # The bytes of the float16 numbers of a block, which are not at its start.

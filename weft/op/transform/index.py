@@ -7,7 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op, te
-from weft.ir import Call, DType, Expr, RelationContext, TensorType, int64, linear, normalize_axis
+from weft.ir import (
+    Call,
+    DType,
+    Expr,
+    OpTraits,
+    RelationContext,
+    TensorType,
+    int64,
+    linear,
+    normalize_axis,
+)
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.op import OpPattern, define_op, op_case
 from weft.ir.shape import Dim, KnownDim, dim_product
@@ -52,7 +62,7 @@ def _take_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("take", attrs=TakeAttrs, relation=_take_relation, pattern=OpPattern.INJECTIVE, level=3,
-           traits=linear())
+           traits=linear(OpTraits(takes_blocks=True)))
 def take(x: te.Tensor, indices: te.Tensor, attrs: TakeAttrs) -> te.Tensor:
     """``x`` at ``indices`` along an axis, which the axes of ``indices`` replace."""
     axis = None if attrs.axis is None else attrs.axis % x.ndim

@@ -71,7 +71,8 @@ def _concatenate_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("concatenate", attrs=ConcatenateAttrs, relation=_concatenate_relation,
-           pattern=OpPattern.INJECTIVE, inputs=("*tensors",), level=1, traits=linear())
+           pattern=OpPattern.INJECTIVE, inputs=("*tensors",), level=1,
+           traits=linear(OpTraits(takes_blocks=True)))
 def concatenate(tensors: tuple[te.Tensor, ...], attrs: ConcatenateAttrs) -> te.Tensor:
     """The tensors of a tuple, joined along an axis."""
     return transform.concatenate(tensors, attrs.axis % tensors[0].ndim)

@@ -15,17 +15,15 @@ block: its scale, its offset, then its codes.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 
 import numpy as np
 
+from weft.ir.block_dtype import CODES, GROUPED_NAME, GROUPS, block_size
 from weft.support.dataclass import dataclass
 from weft.topi.nn.block_core import RUN, Block, BlockFormat, Value
 
-GROUPS = (16, 32, 64, 128, 256)
-CODES = ("int4", "int8", "nf4", "fp8_e4m3", "fp8_e5m2")
-_NAME = re.compile(rf"({'|'.join(CODES)})_g({'|'.join(map(str, GROUPS))})(_f32)?(_z)?")
+__all__ = ["CODES", "GROUPS", "NF4_LEVELS", "Grouped", "grouped", "grouped_format"]
 
 # Levels of NF4, from -1 to 1. Each is a whole number of 2**-27.
 NF4_LEVELS: tuple[float, ...] = tuple(float(np.float32(level)) for level in (
@@ -70,8 +68,8 @@ class Grouped:
 
 def grouped(name: str) -> Grouped | None:
     """What the name of a format in groups says; ``None`` for other names."""
-    match = _NAME.fullmatch(name)
-    if match is None or (match[4] and not match[1].startswith("int")):
+    match = GROUPED_NAME.fullmatch(name)
+    if match is None or block_size(name) is None:
         return None
     return Grouped(match[1], int(match[2]), bool(match[3]), bool(match[4]))
 
