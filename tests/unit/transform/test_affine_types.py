@@ -33,10 +33,10 @@ def test_values_between_dequantize_and_quantize_have_affine_types() -> None:
         const(np.ones((4, 3), np.int8)), const(np.array([1, 2, 3, 4], np.float32)),
         const(0, "int32"), axis=0)
     y = op.tanh(op.nn.dense(op.reshape(_real(), newshape=(2, 3)), weight))
-    module, types = _types(op.qnn.quantize(y, const(0.25, "float32"), const(-2, "int32"),
+    module, types = _types(op.qnn.quantize(y, const(0.25, "float32"), const(2, "int32"),
                                            out_dtype="uint8"))
     assert str(types["x"]) == str(types["reshape"]) == "0.5 * (int8 - 1)"
-    assert str(types["qnn.quantize"]) == "0.25 * (uint8 - -2)"
+    assert str(types["qnn.quantize"]) == "0.25 * (uint8 - 2)"
     product = types["nn.dense"]
     assert isinstance(product, TensorAffineType)
     assert (product.dtype.name, product.axis, product.is_uniform) == ("int32", -1, False)
@@ -65,6 +65,6 @@ def test_equal_parameters_make_equal_types() -> None:
     kind = TensorAffineType(SCALE, ZERO, ir.DType.of("int8"))
     assert kind.is_same(TensorAffineType(const(0.5, "float32"), const(1, "int32"), kind.dtype, 0))
     for other in (TensorAffineType(const(0.25, "float32"), ZERO, kind.dtype),
-                  TensorAffineType(SCALE, const(2, "int32"), kind.dtype),
+                  TensorAffineType(SCALE, const(3, "int32"), kind.dtype),
                   TensorAffineType(SCALE, ZERO, ir.DType.of("uint8"))):
         assert not kind.is_same(other)

@@ -96,7 +96,8 @@ def block_quantized_dense(data: te.Tensor, weight: te.Tensor, attrs: BlockQuanti
                           ) -> te.Tensor:
     """out[…, n] = sum over k of data[…, k] * weight[n, k], for a weight quantised in blocks
 
-    ``weight``: uint8 (N, bytes of a row), the blocks of each row as GGUF stores them. Elements are
+    ``weight``: uint8 (N, bytes of a row), the blocks of each row as GGUF stores them; or a tensor
+    of blocks (N, blocks of a row), whose dtype is their format. Elements are
     float32 in registers; no array of them is made. Sums are float32, or float64 for such data.
 
     With ``activations="int8"`` each 32 neighbours of a row of the data are rounded to whole
@@ -109,7 +110,7 @@ def block_quantized_dense(data: te.Tensor, weight: te.Tensor, attrs: BlockQuanti
 @define_op("nn.block_dequantize", attrs=BlockDequantizeAttrs, relation=_dequantize_relation,
            pattern=OpPattern.OPAQUE, level=10, traits=OpTraits(takes_blocks=True))
 def block_dequantize(data: te.Tensor, attrs: BlockDequantizeAttrs) -> te.Tensor:
-    """The elements of rows of blocks, uint8 (…, bytes of a row), as floats."""
+    """The elements of rows of blocks, as floats; blocks are those of the dtype, or bytes (uint8)."""
     return topi.block_dequantize(data, block_format(attrs.format), attrs.dtype)
 
 
