@@ -212,8 +212,9 @@ class _Panel:
 
     def _prefetches(self, step: PrimExpr) -> list[Stmt]:
         """Hints for the next panel, as much of it as the step reads of this one."""
-        moved = self.lanes * self.span // self.of.form.elements * self.of.form.nbytes
-        ahead = self.weight.shape[1] * self.lanes
+        rows = self.lanes * self.vectors
+        moved = rows * self.span // self.of.form.elements * self.of.form.nbytes
+        ahead = self.weight.shape[1] * rows
         at = self.first * self.weight.shape[1] + ahead + step * moved
         last = self.weight.shape[0] * self.weight.shape[1] - 1
         return [Evaluate(prefetch(self.weight.load(const(0), minimum(at + n, last))))
@@ -257,8 +258,9 @@ class _Panel:
             return self._tile(quants, scales, offsets, first, count)
 
         body = seq([
-            loop("step", self.steps, lambda step: loop(
-                "vector", self.vectors, lambda v: self._unpack(quants, scales, offsets, v, step))),
+            loop("step", self.steps, lambda step: seq([*self._prefetches(step), loop(
+                "vector", self.vectors,
+                lambda v: self._unpack(quants, scales, offsets, v, step))])),
             loop("tile", full, lambda t: tile(t * mr, mr)),
             *(IfThenElse((rows - full * mr).equal(rest), tile(full * mr, rest))
               for rest in range(1, mr))])
@@ -332,11 +334,16 @@ class _Panel:
         return {place: lets.named(total.result()) for place, total in sums.items()}
 
 
-def tile_for(products: ByteProducts, registers: int, columns: int) -> Int8Tile:
-    """The rows by vectors whose sums the registers hold: integers, and floats if they fit too."""
-    vectors = 2 if columns >= 2 * products.rows else 1
+def tile_for(products: ByteProducts, registers: int, columns: int, latency: float) -> Int8Tile:
+    """The rows by vectors whose sums the registers hold: integers, and floats if they fit too.
+
+    Where floats are in memory, one vector of as many rows as hide the ``latency`` of products, in
+    products, is as fast as any tile.
+    """
     spills = registers < _REGISTERS_FOR_FLOATS
+    vectors = 2 if columns >= 2 * products.rows and not spills else 1
     # Beside the sums: quants, a register of data, and a product.
     free = registers - vectors - 2 - (products.widen is not None)
     kept = products.sums_of(GROUP // products.group) + (not spills)
-    return Int8Tile(max(1, free // (vectors * kept)), vectors, spills)
+    rows = max(1, free // (vectors * kept))
+    return Int8Tile(min(rows, math.ceil(latency)) if spills else rows, vectors, spills)

@@ -102,9 +102,10 @@ def _with_int8(call: Call, form: BlockFormat, target: CpuTarget, rows: float, el
     products = None if found is None else byte_products(target, *found)
     if products is None or not depth or depth % GROUP or (columns or 0) < products.rows:
         return
-    tile, unit = tile_for(products, target.vector_registers, columns or 0), unit_of(form)
+    model, unit = machine_model(target), unit_of(form)
+    tile = tile_for(products, target.vector_registers, columns or 0,
+                    model.fma_latency * model.fma_per_cycle)
     loops = BlockInt8Loops(form, products, tile, unit)
-    model = machine_model(target)
     per_unit = products.instructions(unit) + loops.scalings
     units = elements / unit / products.rows
     unpacking = elements / products.bits * 8 * model.dequantize_vector_cycles
