@@ -110,7 +110,7 @@ def block_quantized_dense(data: te.Tensor, weight: te.Tensor, attrs: BlockQuanti
 @define_op("nn.block_dequantize", attrs=BlockDequantizeAttrs, relation=_dequantize_relation,
            pattern=OpPattern.OPAQUE, level=10, traits=OpTraits(takes_blocks=True))
 def block_dequantize(data: te.Tensor, attrs: BlockDequantizeAttrs) -> te.Tensor:
-    """The elements of rows of blocks, as floats: of tensors of blocks, or of their bytes (uint8)."""
+    """The elements of rows of blocks as floats; blocks are elements or their bytes (uint8)."""
     return topi.block_dequantize(data, block_format(attrs.format), attrs.dtype)
 
 
