@@ -6,7 +6,7 @@ import re
 import sys
 import traceback
 from importlib import import_module
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -135,11 +135,22 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     ctx.exit()
 
 
+def _show_man_page(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """The manual page in roff, of the commands of this version."""
+    if value:
+        from weft.cli.man_page import man_page
+
+        click.echo(man_page(cast("click.Group", ctx.command)), nl=False)
+        ctx.exit()
+
+
 @click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]},
                epilog="weft doctor lists the settings (WEFT_DEBUG, WEFT_DUMP_DIR, ...)")
 @click.option("--verbose", is_flag=True, is_eager=True, expose_value=False,
               callback=lambda ctx, _, value: ctx.meta.update(weft_verbose=value),
               help="With --version: what a report of a fault should include.")
+@click.option("--man", is_flag=True, is_eager=True, expose_value=False, callback=_show_man_page,
+              help="Print the manual page (weft --man | man -l -) and exit.")
 @click.option("--version", is_flag=True, expose_value=False, callback=_show_version,
               help="Show the version and exit.")
 def cli() -> None:
