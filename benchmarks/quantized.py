@@ -50,8 +50,9 @@ def kernel_seconds(kind: str, rows: Sequence[int], columns: int, depth: int, tar
     best = dict.fromkeys(rows, float("inf"))
     for count in rows:
         x = var("x", (count, depth), "float32")
-        products = [op.nn.block_quantized_dense(x, Constant(np.roll(blocks, n, axis=0)), format=kind,
-                                                activations="int8") for n in range(copies)]
+        products = [op.nn.block_quantized_dense(
+            x, Constant(np.roll(blocks, n, axis=0)), format=kind, activations="int8")
+            for n in range(copies)]
         total = products[0]
         for other in products[1:]:
             total = total + other
