@@ -10,7 +10,7 @@ from weft.ir.text import parse_expr, parse_types
 from weft.ir.text.values import SCALAR_SUFFIXES
 
 PAGE = (ROOT / "docs" / "grammar.md").read_text("utf-8")
-RULES = "".join(re.findall(r"^```ebnf\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+RULES = "".join(re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 TOKENS = {"local", "global", "name", "field", "number", "integer", "string", "dtype"}
 
 
