@@ -11,6 +11,7 @@ from tokenizers import pre_tokenizers
 
 from tests.unit.generation.text.model_files import TEMPLATE
 from weft.op.nn.block_quantized import random_blocks
+from weft.topi.nn.block_encode import quantize_blocks
 from weft.topi.nn.block_formats import FORMATS
 
 WIDTH, HEADS, INNER, LAYERS, VOCABULARY = 256, 8, 256, 1, 260
@@ -40,7 +41,8 @@ def metadata(**changes: Any) -> dict[str, Any]:
     tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<s>", "</s>", "ab", "<y>"]
     return {
         "general.architecture": "llama", "llama.block_count": LAYERS, "llama.context_length": 64,
-        "llama.embedding_length": WIDTH, "llama.attention.head_count": HEADS,
+        "llama.embedding_length": WIDTH, "llama.feed_forward_length": INNER,
+        "llama.attention.head_count": HEADS,
         "llama.attention.head_count_kv": HEADS // 2,
         "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.rope.freq_base": 10000.0,
         "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2",
@@ -57,8 +59,11 @@ def tensors(kind: str) -> dict[str, tuple[str, np.ndarray]]:
 
     def matrix(name: str, rows: int, columns: int) -> None:
         form = FORMATS[kind]
-        data = random_blocks(form, rows, columns // form.elements, seed=len(found),
-                             deviation=0.15)
+        if kind in ("q4_1", "q5_1"):  # random minima would give elements far from 0
+            data = quantize_blocks(0.15 * rng.normal(size=(rows, columns)), kind)
+        else:
+            data = random_blocks(form, rows, columns // form.elements, seed=len(found),
+                                 deviation=0.15)
         found[f"{name}.weight"] = kind, data
 
     def norm(name: str) -> None:
