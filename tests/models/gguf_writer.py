@@ -91,6 +91,7 @@ def _metadata(kind: str, config: Any, a: Architecture, weights: Weights) -> dict
     fields |= {"final_logit_softcapping": a.logit_softcap} if a.logit_softcap else {}
     if a.experts:
         fields |= {"expert_used_count": a.experts,
+                   "expert_feed_forward_length": fields["feed_forward_length"],
                    "expert_count": weights.shape_of("layers.0.router.weight")[0]}
     if hasattr(config, "use_parallel_residual"):
         fields["use_parallel_residual"] = bool(config.use_parallel_residual)
