@@ -176,6 +176,8 @@ class Op(Expr):
         - ``on_devices``: a collective, given the operands of all devices of its group
           (``transform.sharding.unroll``);
         - ``fast_form``: an approximation in float32 (``op.fast_math``);
+        - ``weight_use``, ``column_factors``: constant matrices, and operands that scale columns
+          (``op.nn.constant_weights``);
         - ``integer_form``, ``requantized_form``: the call on stored integers
           (``op.qnn.integer_forms``).
         """

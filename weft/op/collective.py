@@ -17,6 +17,7 @@ from weft.ir import Attrs, Call, Expr, RelationContext, TensorType, attr, normal
 from weft.ir.op import Op, OpPattern, define_op, op_case
 from weft.ir.shape import dim_floordiv, dim_mul, may_be_multiple
 from weft.ir.traits import OpTraits, linear
+from weft.op.broadcast import add, maximum, minimum, multiply
 from weft.op.gradients import attrs_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
@@ -24,7 +25,7 @@ from weft.tir.expr import Add, Max, Min, Mul, PrimExpr
 from weft.topi import elementwise
 
 # How partial results are combined: by what operator, and what a reduction of loops does.
-COMBINED_BY = {"sum": op.add, "max": op.maximum, "min": op.minimum, "prod": op.multiply}
+COMBINED_BY = {"sum": add, "max": maximum, "min": minimum, "prod": multiply}
 REDUCTION_OF: dict[type[PrimExpr], str] = {Add: "sum", Max: "max", Min: "min", Mul: "prod"}
 _TRAITS = OpTraits(is_annotation=True)
 _SIZE = "number of devices in the group"

@@ -257,6 +257,7 @@ def _dense_each(
 
 
 bias_add.batching(along_with_parameters("axis"))
-dense.refer(integer_form="weft.op.qnn.integer_forms:dense")
+dense.refer(integer_form="weft.op.qnn.integer_forms:dense",
+            weight_use="weft.op.nn.constant_weights:of_dense")
 bias_add.refer(permuted="weft.op.permuted:along_axis",
                 integer_form="weft.op.qnn.integer_forms:bias_add")

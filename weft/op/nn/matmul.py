@@ -326,5 +326,6 @@ def _matmul_rule(
 ) -> Expr:
     return matmul_each(args[0], args[1], call.args, is_batched, call.attrs)
 
-matmul.refer(integer_form="weft.op.qnn.integer_forms:matmul")
+matmul.refer(integer_form="weft.op.qnn.integer_forms:matmul",
+             weight_use="weft.op.nn.constant_weights:of_matmul")
 batch_matmul.refer(integer_form="weft.op.qnn.integer_forms:batch_matmul")

@@ -349,6 +349,7 @@ dropout.spec(_dropout_reference, op_case((3, 5)), op_case((2,), rate=0.0))
 
 
 layer_norm.batching(along_with_parameters("axis"))
+layer_norm.refer(column_factors="weft.op.nn.constant_weights:SCALE_AND_SHIFT")
 lrn.batching(along("axis"))
 dropout.batching(leading)
 

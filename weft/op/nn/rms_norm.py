@@ -134,6 +134,7 @@ l2_normalize.spec(
 
 
 rms_norm.batching(along_with_parameters("axis"))
+rms_norm.refer(column_factors="weft.op.nn.constant_weights:SCALE")
 
 
 @l2_normalize.batching

@@ -148,4 +148,5 @@ def _in_range(indices: Expr, size: KnownDim, mode: str, dtype: DType) -> Expr:
         return op.floor_mod(indices, size_value(size, dtype))
     return clamped(indices, size, dtype)
 
-take.refer(shape_value="weft.op.shape_values:gathered")
+take.refer(weight_use="weft.op.nn.constant_weights:of_take",
+           shape_value="weft.op.shape_values:gathered")

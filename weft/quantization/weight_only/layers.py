@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import field, replace
 
 import numpy as np
 
 from weft import op
-from weft.ir import Call, Constant, Expr, Function, IRModule, TensorType, infer_expr, post_order
+from weft.ir import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    IRModule,
+    Op,
+    TensorType,
+    children,
+    infer_expr,
+    post_order,
+)
 from weft.ir.analysis import known_type
+from weft.op.nn.constant_weights import WeightUse
 from weft.quantization.names import layer_name
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import enters, op_name, rewrite_function
-
-DENSE, MATMUL, TAKE = "nn.dense", "nn.matmul", "take"
-_NORMS = {"nn.layer_norm": (1, 2), "nn.rms_norm": (1,)}  # positions of scale and shift
 
 
 @dataclass(eq=False, slots=True)
@@ -78,25 +87,20 @@ def _free(name: str, names: dict[str, int]) -> str:
 
 def _operand(call: Call) -> tuple[Constant, bool, bool] | None:
     """The constant matrix of a call, whether its rows are outputs, and whether it is a table."""
-    kind, attrs = op_name(call), call.attrs
-    if kind not in (DENSE, MATMUL, TAKE):
+    rule = call.op.hook("weight_use") if isinstance(call.op, Op) else None
+    use: WeightUse | None = None if rule is None else rule(call)
+    if use is None:
         return None
-    data, weight = call.args if kind != TAKE else call.args[::-1]
-    by_rows = True
+    weight, is_transposed = call.args[use.operand], False
     if op_name(weight) == "transpose" and getattr(weight, "attrs").axes in ((1, 0), None):  # noqa: B009
-        weight, by_rows = weight.args[0], False  # type: ignore[attr-defined]
+        weight, is_transposed = weight.args[0], True  # type: ignore[attr-defined]
     if not isinstance(weight, Constant) or weight.data.ndim != 2 or not _is_float(weight):
         return None
-    if kind == TAKE:
-        return (weight, True, True) if by_rows and attrs.axis == 0 else None  # type: ignore[attr-defined]
-    if known_type(call).dtype != known_type(data).dtype:  # type: ignore[union-attr]
+    if use.is_table:
+        return None if is_transposed else (weight, True, True)
+    if known_type(call).dtype != known_type(data_of(call)).dtype:  # type: ignore[union-attr]
         return None
-    if kind == DENSE:
-        layout = attrs.weight_layout  # type: ignore[attr-defined]
-        return (weight, by_rows == (layout == "NK"), False) if layout in ("NK", "KN") else None
-    if attrs.transpose_a:  # type: ignore[attr-defined]
-        return None
-    return weight, by_rows == attrs.transpose_b, False  # type: ignore[attr-defined]
+    return weight, use.by_rows != is_transposed, False
 
 
 def _is_float(weight: Constant) -> bool:
@@ -166,13 +170,12 @@ def _foldable_norms(function: Function, by_call: Mapping[Call, tuple[Layer, Bloc
             for arg in node.args:
                 readers.setdefault(arg, []).append(node)
         else:
-            for child in _children(node):
+            for child in children(node):
                 readers.setdefault(child, []).append(node)
     found: dict[Expr, np.ndarray] = {}
     for data, users in readers.items():
-        kind = op_name(data)
-        if kind not in _NORMS or not all(isinstance(data.args[i], Constant)  # type: ignore[attr-defined]
-                                         for i in _NORMS[kind]):
+        if not isinstance(data, Call) or not _column_factors(data) or not all(
+                isinstance(data.args[i], Constant) for i in _column_factors(data)):
             continue
         given = [by_call[user][1].factors if isinstance(user, Call) and user in by_call else None
                  for user in users]
@@ -182,15 +185,16 @@ def _foldable_norms(function: Function, by_call: Mapping[Call, tuple[Layer, Bloc
     return found
 
 
-def _children(node: Expr) -> Iterable[Expr]:
-    from weft.ir import children
-
-    return children(node)
+def _column_factors(call: Call) -> tuple[int, ...]:
+    """The operands of a norm that scale and shift the columns of its result."""
+    found: tuple[int, ...] | None = call.op.hook("column_factors") if isinstance(call.op, Op) \
+        else None
+    return found or ()
 
 
 def _divided_norm(call: Call, factors: np.ndarray) -> Call:
     args = list(call.args)
-    for i in _NORMS[op_name(call)]:
+    for i in _column_factors(call):
         constant = args[i]
         assert isinstance(constant, Constant)
         args[i] = Constant((constant.data.astype(np.float32) / factors)
