@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn import datasets
 
 import weft
 from weft import nn, optim
 from weft.nn.modules.module import ModuleError
 from weft.nn.utils import convert_qat, prepare_qat
 
+pytestmark = pytest.mark.torch  # whose environment has scikit-learn
+
 
 @functools.cache
 def digits() -> tuple[np.ndarray, ...]:
+    from sklearn import datasets
+
     found = datasets.load_digits()
     order = np.random.default_rng(0).permutation(len(found.images))
     images = (found.images[order, None] / 16).astype(np.float32)
