@@ -327,3 +327,23 @@ def test_a_step_without_state_is_exported(tmp_path: Any) -> None:
     np.testing.assert_array_equal(weft.load(tmp_path / "step.weft")(np.ones((4, 3), np.float32)),
                                   found.numpy())
     weft.train_step(lambda: None)()
+
+
+def test_a_jitted_function_may_be_a_whole_step() -> None:
+    """It changes the parameters by gradients that it makes and clears."""
+    def losses(*, jitted: bool) -> list[float]:
+        weft.manual_seed(0)
+        model = nn.Linear(4, 2)
+        optimizer = optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x: weft.Tensor) -> weft.Tensor:
+            optimizer.zero_grad()
+            loss = (model(x) ** 2).sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run = weft.jit(step) if jitted else step
+        return [float(run(weft.ones(3, 4) * 0.5)) for _ in range(3)]
+
+    np.testing.assert_allclose(losses(jitted=True), losses(jitted=False), rtol=1e-5)

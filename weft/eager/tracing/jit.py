@@ -141,7 +141,7 @@ class _Program(Program):
                                *[array_of(cell) for cell in cells]])
         for one, node in zip(self.changed, nodes[len(self.made):], strict=True):
             bind(one.cell, node)
-        return self.finish(nodes, given)
+        return self.finish(nodes[:len(self.made)], given)
 
     def _flows(self, given: list[Node]) -> bool:
         """Whether gradients flow through a call."""
