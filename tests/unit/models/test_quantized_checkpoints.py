@@ -248,7 +248,7 @@ def put(part: str, value: Callable[[np.ndarray], np.ndarray]
     ("nf4", put("nf4", lambda a: a[:-3].copy()), {}, InvalidModelError, "does not fit"),
     ("awq", None, {"quant_method": "aqlm"}, UnsupportedModelError, "quantised by 'aqlm'"),
     ("awq", None, {"quant_method": ["awq"]}, UnsupportedModelError, "quantised by"),
-], ids=str)
+], ids=lambda v: v if isinstance(v, str) else type(v).__name__)
 def test_bad_checkpoints_are_refused(name: str, change: Any, fields: dict[str, Any],
                                      error: type[WeftError], what: str, tmp_path: Path) -> None:
     checkpoint(tmp_path, name, change, **fields)
