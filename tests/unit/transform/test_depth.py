@@ -64,7 +64,7 @@ def _codegen():
 def test_options_are_those_of_registered_passes():
     assert set(OPTIONS) <= set(PASSES)
     names = {text.partition("{")[0] for text in every_pass()}
-    packages = ("weft.transform.", "weft.compat.optimizer.")
+    packages = ("weft.transform.", "weft.compat.optimizer.", "weft.quantization.")
     assert {n for n in PASSES if PASSES.get(n).__module__.startswith(packages)} == names
 
 

@@ -15,10 +15,11 @@ from weft.transform.analysis.graph import as_function, op_name
 
 def storage_type(type_: ir.TensorType) -> ir.TensorType:
     """The type of a tensor in memory: blocks are bytes along the last axis."""
-    if not type_.dtype.is_block:
+    dtype = ir.DType.of(type_.dtype)  # annotations may have a name
+    if not dtype.is_block:
         return type_
     *rows, blocks = type_.shape
-    return ir.TensorType((*rows, blocks * type_.dtype.itemsize), ir.DType.of("uint8"))
+    return ir.TensorType((*rows, blocks * dtype.itemsize), ir.DType.of("uint8"))
 
 
 def with_stored_blocks(mod: ir.IRModule) -> ir.IRModule:

@@ -20,6 +20,7 @@ from weft.topi.nn.block_formats import RUN
 
 QUARTERS = 4  # vectors whose parts are the runs of all rows of a panel
 _WORD = 4
+_BITS = 8  # of a byte
 
 
 class Lets:
@@ -137,8 +138,8 @@ class QuantVectors:
 
     def bit(self, at: int, lane: np.ndarray) -> PrimExpr:
         """Bit ``lane`` of the two bytes from ``at`` on."""
-        mask = repeated(_bytes([1 << (n % 8) for n in lane]), len(self.rows))
-        found = te.bitwise_and(self.byte(at + lane // 8), mask)
+        mask = repeated(_bytes([1 << (n % _BITS) for n in lane]), len(self.rows))
+        found = te.bitwise_and(self.byte(at + lane // _BITS), mask)
         return te.select(found.not_equal(0), const(1, found.dtype), const(0, found.dtype))
 
     def lookup(self, table: tuple[int, ...], index: PrimExpr) -> PrimExpr:
@@ -209,4 +210,4 @@ class ScaleVectors:
         raise InternalError("a scale is a float of bits", got=bits)
 
     def bit(self, at: int, lane: int) -> PrimExpr:
-        return self.byte(at + lane // 8) // 2 ** (lane % 8) % 2
+        return self.byte(at + lane // _BITS) // 2 ** (lane % _BITS) % 2
