@@ -60,6 +60,13 @@ def test_every_format_has_the_same_bits_in_every_batch(kind: str, target: str) -
     check(kind, target)
 
 
+def test_threads_have_the_same_bits() -> None:
+    data = np.random.default_rng(0).normal(size=(5, DEPTH)).astype(np.float32)
+    one, three = (weft.compile(program("q4_k"), threads=n) for n in (1, 3))
+    for rows in (1, 5):
+        np.testing.assert_array_equal(one(data[:rows]), three(data[:rows]))
+
+
 @pytest.mark.parametrize(("target", "instruction"), [
     ("llvm -mcpu=znver4", "vpdpbusd"), (ALDERLAKE, "vpdpbusd"),
     (HASWELL, "vpmaddubsw"), ("llvm -mcpu=skylake-avx512", "vpmaddubsw"),
