@@ -10,6 +10,7 @@ from typing import Any
 from weft.compiler.api import compile as compile_model
 from weft.compiler.transformations.parameters import imported
 from weft.frontend.source import ModelLike
+from weft.frontend.weights import import_with_names
 from weft.ir import Constant, Expr, Function, IRModule, TensorType, Var, infer_type, post_order
 from weft.ir.sharding import Mesh, Sharding
 from weft.runtime.executable import Executable
@@ -99,7 +100,7 @@ def shard(model: ModelLike, mesh: Mesh, shardings: Mapping[str, Sharding] | None
     Raises ``OptionError`` for unknown names, and for a mesh axis that does not divide a dimension;
     ``PassError`` for programs with control flow or unknown sizes.
     """
-    module = imported(model, inputs, example_inputs)
+    module = import_with_names(lambda: imported(model, inputs, example_inputs))
     inner, body = tensors_and_body(module)
     main = dataclasses.replace(module["main"], body=body)
     known = {**{name: [node] for name, node in inner.items()}, **_stored(main)}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 
 import weft
@@ -40,6 +43,24 @@ def test_inner_tensors_and_outputs_are_cut_by_name() -> None:
     assert plan.part.results == (Sharding.of(None, "data"),)
     np.testing.assert_array_equal(plan.compile()(*arrays()),
                                   weft.compile(weft.parse(MODEL))(*arrays()))
+
+
+def test_weights_of_a_file_are_cut_by_their_names(tmp_path: Path) -> None:
+    """Also where an import would fold them: MatMul transposes its matrix."""
+    weight = arrays()[1].T.copy()
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+              for name, shape in (("x", (8, 16)), ("y", (8, 32)))]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "fc.weight"], ["y"])], "g",
+                              values[:1], values[1:],
+                              [numpy_helper.from_array(weight, "fc.weight")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]),
+              tmp_path / "net.onnx")
+    plan = shard(tmp_path / "net.onnx", MESH, {"fc.weight": Sharding.of("model", None)})
+    assert plan.weight_bytes == weight.nbytes // 2
+    module = plan.compile()
+    module.export(tmp_path / "net.weft")
+    for run in (module, weft.load(tmp_path / "net.weft")):
+        np.testing.assert_array_equal(run(arrays()[0]), arrays()[0] @ weight)
 
 
 def test_a_training_step_is_cut_like_other_programs() -> None:
