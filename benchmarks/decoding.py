@@ -60,11 +60,20 @@ class Contestant:
 @contextmanager
 def started(engine: str, model: str, batch: int, threads: int, capacity: int, dtype: str
             ) -> Iterator[Contestant]:
+    arguments = ["benchmarks.decoding_engines", engine, model, str(batch), str(threads),
+                 str(capacity), dtype]
+    with running(engine, arguments, threads) as contestant:
+        yield contestant
+
+
+@contextmanager
+def running(engine: str, arguments: Sequence[str], threads: int, *, is_quiet: bool = False
+            ) -> Iterator[Contestant]:
+    """An engine in a process of its own, ``python -m *arguments``, after a prefill and a step."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "WEFT_THREADS": str(threads)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.decoding_engines", engine, model, str(batch),
-         str(threads), str(capacity), dtype],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        [sys.executable, "-m", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True, env=environment, stderr=subprocess.DEVNULL if is_quiet else None)
     try:
         contestant = Contestant(engine, process)
         contestant.ready = contestant.read()["ready"]

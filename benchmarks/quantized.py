@@ -10,9 +10,6 @@ installed are left out. Both take ``--threads``; run once for each count.
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +21,7 @@ import numpy as np
 
 import weft
 from benchmarks.bandwidth import read_bandwidth
-from benchmarks.decoding import Contestant, measure
+from benchmarks.decoding import Contestant, measure, running
 from benchmarks.peak import fma_peak
 from benchmarks.quantized_engines import ENGINES, SHAPES, write_model
 from weft import op
@@ -97,20 +94,10 @@ def kernels(formats: tuple[str, ...], rows: tuple[int, ...], target: str, thread
 
 @contextmanager
 def started(engine: str, path: Path, batch: int, threads: int) -> Iterator[Contestant]:
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "WEFT_THREADS": str(threads)}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.quantized_engines", engine, str(path), str(batch),
-         str(threads), "1024"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env=environment, stderr=subprocess.DEVNULL if engine != "weft" else None)
-    try:
-        contestant = Contestant(engine, process)
-        contestant.ready = contestant.read()["ready"]
-        contestant.first = contestant.send("prefill", 8)["seconds"][0]
-        contestant.send("steps", 1)
+    arguments = ["benchmarks.quantized_engines", engine, str(path), str(batch), str(threads),
+                 "1024"]
+    with running(engine, arguments, threads, is_quiet=engine != "weft") as contestant:
         yield contestant
-    finally:
-        process.kill()
-        process.wait()
 
 
 @main.command()
