@@ -4,7 +4,7 @@ PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-torch demo examples test test-fast test-all test-onnx test-cuda test-language test-layers test-targets test-torch test-wheel test-other-python fuzz gate docs docs-versions lint types layers size bench bench-kernels bench-compile clean
+.PHONY: help venv venv-torch demo examples test test-fast test-all test-onnx test-cuda test-language test-layers test-scale test-targets test-torch test-wheel test-other-python fuzz gate docs docs-test docs-links docs-versions lint types layers size api bench bench-kernels bench-compile clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ test-language: ## models in every format beside transformers and llama.cpp, 20,0
 test-layers: ## all layers of weft.nn beside torch's (a larger download)
 	$(DEV) test-layers
 
+test-scale: ## what takes several processes: executors, Dask, collectives, faults
+	$(DEV) test-scale
+
 test-targets: ## operator cases and models on emulated Arm and RISC-V, and as WebAssembly (hours)
 	$(DEV) test-targets
 
@@ -63,6 +66,12 @@ fuzz: ## a minute of random programs, with a new seed
 docs: ## build the site in out/site; open out/site/index.html
 	$(DEV) docs
 
+docs-test: ## the site in Chromium, every program of every page, the notebooks
+	$(DEV) docs-test
+
+docs-links: ## ask every address that the pages link to (needs a network)
+	$(DEV) docs-links
+
 docs-versions: ## build the sites of all versions side by side in out/versions
 	$(DEV) docs-versions
 
@@ -77,6 +86,9 @@ layers: ## the import order of the design
 
 size: ## files and functions short enough to read
 	$(DEV) size
+
+api: ## public names against the record of them
+	$(DEV) api
 
 bench: ## latency beside onnxruntime, OpenVINO and torch (installs them)
 	$(DEV) bench

@@ -89,7 +89,8 @@ def contest(kernel: Kernel, peers: Sequence[str], folder: Path) -> tuple[Contest
             print(f"{kernel.name}: {name}: {str(error)[:160]}", file=sys.stderr)
             continue
         runners[name] = run
-    check_agreement(kernel.name, outputs, lambda: reference_outputs(path, feeds), kernel.tolerance)
+    check_agreement(kernel.name, outputs, model.expected if isinstance(model, LiteModel)
+                    else lambda: reference_outputs(path, feeds), kernel.tolerance)
     results = next(iter(outputs.values()))
     nbytes = (len(model.content) + sum(a.nbytes for a in (*feeds.values(), *results))
               if isinstance(model, LiteModel) else traffic(model, feeds, results))

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from benchmarks.torch_export import quiet_exporter
+
 VOCABULARY = 2000
 
 
@@ -37,16 +39,14 @@ class DynamicCase:
         """Write the ONNX file."""
         module = self.module().eval()
         example = self.make(*(3 if size == 1 else size for size in self.points[1]))
+        shapes = {axis: torch.export.Dim(name, min=1, max=512)
+                  for axis, name in self.names.items()}
+        how: dict[str, Any] = {"dynamic_axes": {"x": dict(self.names)}, "dynamo": False}
         if self.by_dynamo:
-            shapes = {axis: torch.export.Dim(name, min=1, max=512)
-                      for axis, name in self.names.items()}
+            how = {"dynamic_shapes": (shapes,), "dynamo": True, "verbose": False}
+        with quiet_exporter():
             torch.onnx.export(module, (example,), str(path), input_names=["x"],
-                              output_names=["y"], dynamic_shapes=(shapes,), dynamo=True,
-                              verbose=False)
-        else:
-            torch.onnx.export(module, (example,), str(path), input_names=["x"],
-                              output_names=["y"], dynamic_axes={"x": dict(self.names)},
-                              dynamo=False)
+                              output_names=["y"], **how)
 
 
 class First(nn.Module):

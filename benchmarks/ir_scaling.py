@@ -143,7 +143,7 @@ def table(name: str, sizes: Sequence[int], only: Sequence[str]) -> bool:
     depths = [max(size // divisor, 1) for size in sizes]
     rows = [costs(make, depth, only) for depth in depths]
     click.echo(f"\n{name:>26} {''.join(f'{depth:>12,}' for depth in depths)}")
-    per_call = [row[PIPELINE] / _calls(make(depth)) * 1e6
+    per_call = [row[PIPELINE] / max(_calls(make(depth)), 1) * 1e6
                 for row, depth in zip(rows, depths, strict=True)]
     click.echo(f"{'pipeline, for each call':>26} {''.join(f'{t:>9.0f} us' for t in per_call)}")
     linear = True

@@ -154,7 +154,8 @@ def _nbytes(kernel: Kernel, model: Any, feeds: Feeds,
 @click.option("--only", default="*", help="Pattern of the kernels' names.")
 @click.option("--peers", default=",".join(PEERS), help="Runtimes to compare, weft among them.")
 @click.option("--threads", default="1,2", help="Thread counts.")
-@click.option("--rounds", default=3, help="Rounds in turn; the medians are over all calls.")
+@click.option("--rounds", default=3, help="Rounds in turn; the medians are over all calls, with "
+                                          "--predictions the shortest times.")
 @click.option("--seconds", default=0.03, help="Seconds of each peer in each round.")
 @click.option("--predictions", is_flag=True,
               help="Compare the times that the machine model predicts with measured ones.")
@@ -169,7 +170,7 @@ def main(only: str, peers: str, threads: str, rounds: int, seconds: float, predi
     console, failures = Console(width=140), Failures()
     kernels = [k for k in (*KERNELS, *CONTRACTIONS, *ATTENTIONS) if fnmatch.fnmatch(k.name, only)]
     if predictions:
-        print_predictions(kernels, models.split(","))
+        print_predictions(kernels, models.split(","), rounds)
         return
     for count in (int(t) for t in threads.split(",")):
         workers = [start(name, count) for name in peers.split(",") if name]
@@ -184,14 +185,14 @@ def main(only: str, peers: str, threads: str, rounds: int, seconds: float, predi
     failures.raise_any()
 
 
-def print_predictions(kernels: Sequence[Kernel], models: Sequence[str]) -> None:
+def print_predictions(kernels: Sequence[Kernel], models: Sequence[str], rounds: int) -> None:
     """Predicted and measured times of kernels, and of the models whose names match."""
     from benchmarks import predictions
     from benchmarks.suite import SUITE
 
     console, machine = Console(width=180), predictions.Machine()
     if kernels:
-        rows = predictions.kernel_rows(kernels, machine)
+        rows = predictions.kernel_rows(kernels, machine, rounds)
         console.print(predictions.table_of(f"kernels on {machine.target.cpu}", rows))
     chosen = [m for m in SUITE.values() if any(fnmatch.fnmatch(m.name, p) for p in models)]
     if chosen:

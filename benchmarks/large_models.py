@@ -19,13 +19,13 @@ def vgg16(batch: int = 1) -> onnx.ModelProto:
     x, c_in = "x", 3
     for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
         for _ in range(count):
-            weight, bias = g.weight((width, c_in, 3, 3), 9 * c_in), _zeros(g, width)
+            weight, bias = g.weight((width, c_in, 3, 3), 9 * c_in), g.bias(width)
             x = g.node("Relu", g.node("Conv", x, weight, bias, kernel_shape=[3, 3], pads=[1] * 4))
             c_in = width
         x = g.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
     x, c_in = g.node("Flatten", x, axis=1), 512 * 7 * 7
     for c_out in (4096, 4096, 1000):
-        x = g.node("Gemm", x, g.weight((c_out, c_in), c_in), _zeros(g, c_out), transB=1)
+        x = g.node("Gemm", x, g.weight((c_out, c_in), c_in), g.bias(c_out), transB=1)
         x, c_in = x if c_out == 1000 else g.node("Relu", x), c_out
     return g.build(x)
 
@@ -73,12 +73,12 @@ class TextBuilder(GraphBuilder):
     def dense(self, x: str, c_in: int, c_out: int) -> str:
         """A matrix product and a bias."""
         y = self.node("MatMul", x, self.weight((c_in, c_out), 2 * c_in))
-        return self.node("Add", y, _zeros(self, c_out))
+        return self.node("Add", y, self.bias(c_out))
 
     def norm(self, x: str) -> str:
         """Layer normalisation."""
-        ones = self.array(np.ones(WIDTH, np.float32))
-        return self.node("LayerNormalization", x, ones, _zeros(self, WIDTH), axis=-1, epsilon=1e-5)
+        return self.node("LayerNormalization", x, self.bias(WIDTH, near=1.0), self.bias(WIDTH),
+                         axis=-1, epsilon=1e-5)
 
     def gelu(self, x: str) -> str:
         """x * (1 + erf(x / sqrt 2)) / 2, spelled out."""
@@ -108,7 +108,3 @@ class TextBuilder(GraphBuilder):
             [helper.make_tensor_value_info("x", TensorProto.INT64, self.input_shape)],
             [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)], self.initializers)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-def _zeros(g: GraphBuilder, count: int) -> str:
-    return g.array(np.zeros(count, np.float32))

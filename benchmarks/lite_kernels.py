@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +17,11 @@ DATA_SCALE = np.float32(0.05)
 
 @dataclass(frozen=True)
 class LiteModel:
-    """A file and inputs for it."""
+    """A file, inputs for it, and its results by NumPy: peers need not be installed."""
 
     content: bytes
     feeds: Feeds
+    expected: Callable[[], list[np.ndarray]]
 
 
 def lite_convolution(convolution: Convolution) -> LiteModel:
@@ -44,8 +46,27 @@ def lite_convolution(convolution: Convolution) -> LiteModel:
                    else ("CONV_2D", "Conv2DOptions"))
     options |= {"DepthMultiplier": 1} if depthwise else {}
     x = rng.integers(-128, 128, tensors[0].shape).astype(np.int8)
+    ratio = float(DATA_SCALE * scales[0] / scale)
+
+    def expected() -> list[np.ndarray]:
+        sums = _sums(x.astype(np.float64) - 3, weight.astype(np.float64), convolution) + bias
+        return [np.clip(np.rint(sums * ratio) - 4, -128, 127).astype(np.int8)]
+
     return LiteModel(tflite_file(
-        Graph(tensors, [0], [3], [Op(kind, [0, 1, 2], [3], table, options)])), {"x": x})
+        Graph(tensors, [0], [3], [Op(kind, [0, 1, 2], [3], table, options)])), {"x": x}, expected)
+
+
+def _sums(x: np.ndarray, weight: np.ndarray, convolution: Convolution) -> np.ndarray:
+    """The convolution with SAME padding of TensorFlow, which puts the odd zero behind."""
+    stride = convolution.stride
+    missing = [max((-(-size // stride) - 1) * stride + taps - size, 0)
+               for size, taps in zip(convolution.sizes, convolution.taps, strict=True)]
+    padded = np.pad(x, ((0, 0), *((m // 2, m - m // 2) for m in missing), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, convolution.taps, (1, 2))
+    windows = windows[:, ::stride, ::stride]
+    if convolution.groups > 1:
+        return np.einsum("nyxcij,ijc->nyxc", windows, weight[0])
+    return np.tensordot(windows, weight, ((3, 4, 5), (3, 1, 2)))
 
 
 def load_litert(path: Path, threads: int) -> Runner:

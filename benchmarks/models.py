@@ -25,6 +25,10 @@ class GraphBuilder:
         scale = np.sqrt(2.0 / fan_in)
         return self.array((self.rng.standard_normal(shape) * scale).astype(np.float32))
 
+    def bias(self, count: int, near: float = 0.0) -> str:
+        """Numbers as of a trained model: a compiler leaves out zeros, and factors of one."""
+        return self.array((near + 0.02 * self.rng.standard_normal(count)).astype(np.float32))
+
     def array(self, value: np.ndarray) -> str:
         name = f"w{len(self.initializers)}"
         self.initializers.append(numpy_helper.from_array(value, name))
@@ -76,7 +80,7 @@ def resnet50(batch: int = 1) -> onnx.ModelProto:
             x = _bottleneck(g, x, c_in, width, stride)
             c_in = width * 4
     x = g.node("Flatten", g.node("GlobalAveragePool", x), axis=1)
-    weight, bias = g.weight((1000, 2048), 2048), g.array(np.zeros(1000, np.float32))
+    weight, bias = g.weight((1000, 2048), 2048), g.bias(1000)
     x = g.node("Gemm", x, weight, bias, transB=1)
     return g.build(g.node("Softmax", x, axis=1))
 
@@ -115,7 +119,7 @@ def mobilenet_v2(batch: int = 1) -> onnx.ModelProto:
             c_in = c_out
     x = g.node("Clip", g.conv_bn(x, (320, 1280), 1), *six)
     x = g.node("Flatten", g.node("GlobalAveragePool", x), axis=1)
-    weight, bias = g.weight((1000, 1280), 1280), g.array(np.zeros(1000, np.float32))
+    weight, bias = g.weight((1000, 1280), 1280), g.bias(1000)
     return g.build(g.node("Gemm", x, weight, bias, transB=1))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from weft.strategy.cpu.machine_model import MachineModel, machine_model
 from weft.target import CpuTarget
 
 NEAR = 0.15  # how far a prediction may be from the measured time
+_PEAKS = 8  # measurements of the peak of which the best counts
 _SECONDS, _LEAST_RUNS, _MOST_RUNS = 1.0, 3, 30  # of the measurement of a model
 
 
@@ -54,21 +56,27 @@ class Machine:
         self.target = CpuTarget.host()
         self.model: MachineModel = machine_model(self.target)
         self._library = CPU_BACKEND.load(CPU_BACKEND.support_objects(self.target), self.target)
+        self._peaks: deque[float] = deque(maxlen=_PEAKS)
         self.roofline = Roofline(self._peak(), measure_bandwidths(self._library, 1))
 
     def _peak(self) -> float:
         return max(measure_fma_peak(self._library) for _ in range(3))
 
     def clock_ratio(self) -> float:
-        """The nominal clock over the clock now, for seconds that the model predicts."""
+        """The nominal clock over the clock now, for seconds that the model predicts.
+
+        Other programs may disturb one measurement of the peak, and not the best of some in turn.
+        """
+        self._peaks.append(self._peak())
         flops = 2 * self.model.fma_per_cycle * self.model.vector_bytes / 4
-        return self.model.frequency / (self._peak() * 1e9 / flops)
+        return self.model.frequency / (max(self._peaks) * 1e9 / flops)
 
 
-def kernel_rows(kernels: Iterable[Kernel], machine: Machine) -> list[Row]:
+def kernel_rows(kernels: Iterable[Kernel], machine: Machine, rounds: int = 1) -> list[Row]:
     """A row for each distinct kernel of each benchmark, the anchor's and those that convert for it.
 
-    Kernels of symbolic sizes and of foreign code, which have no prediction, are left out.
+    The shortest time of all rounds counts. Kernels of symbolic sizes and of foreign code, which
+    have no prediction, are left out.
     """
     rows = []
     for kernel in kernels:
@@ -82,7 +90,8 @@ def kernel_rows(kernels: Iterable[Kernel], machine: Machine) -> list[Row]:
         ratio = machine.clock_ratio()
         steps = module.manifest.steps
         limits = limits_of(module.manifest, steps, machine.roofline)
-        times = launch.kernel_seconds(values)
+        times = [min(each) for each in zip(*(
+            launch.kernel_seconds(values) for _ in range(rounds)), strict=True)]
         seen: dict[str, Row] = {}
         for step, limit, seconds in zip(steps, limits, times, strict=True):
             if step.spent and step.symbol not in seen:

@@ -1,14 +1,15 @@
 """``python -m benchmarks.ready``: how long a model takes from nothing to its first result.
 
 Each figure is of a fresh process: it imports a runtime, loads the model from its file, and runs it
-once. weft does so with an empty cache (cold) and with that of the cold process (warm). Rounds are
-interleaved, and the fastest one counts, because other load only makes a process slower. Memory is
-that of the process: ``peak`` the most that it had, ``resident`` after the first call.
+once. weft does so with an empty cache (cold), with a cache that ``weft warm`` filled for the model,
+which has its kernels but not the model (new), and with the cache of the cold process (warm). Rounds
+are interleaved, and the fastest one counts, because other load only makes a process slower. Memory
+counts the whole process: ``peak`` is its maximum, ``resident`` its value after the first call.
 """
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import os
 import resource
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ import numpy as np
 
 Figures = dict[str, float]
 SPLIT = "weft split"
-COLUMNS = ("weft cold", "weft warm", "onnxruntime", "openvino")
+NEW = "weft new"
+COLUMNS = ("weft cold", NEW, "weft warm", "onnxruntime",
+           *(["openvino"] if importlib.util.find_spec("openvino") else []))
 
 
 def main_of_child(runtime: str, path: str) -> None:
@@ -76,24 +79,32 @@ def _status(name: str) -> int:
 
 def measured(runtime: str, path: Path, cache: Path) -> dict[str, Any]:
     """The figures of a fresh process; raises ``CalledProcessError``."""
+    begin = time.perf_counter()
+    found = run_module(["benchmarks.ready", "--child", runtime, str(path)], cache)
+    figures: dict[str, Any] = json.loads(found)
+    return figures | {"process seconds": time.perf_counter() - begin}
+
+
+def run_module(command: Sequence[str], cache: Path) -> str:
+    """What ``python -m`` with ``command`` prints; raises ``CalledProcessError``."""
     environment = {**os.environ, "WEFT_CACHE_DIR": str(cache)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment.setdefault("PYTHONPYCACHEPREFIX", str(cache.parent / "bytecode"))
-    begin = time.perf_counter()
-    command = [sys.executable, "-m", "benchmarks.ready", "--child", runtime, str(path)]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    figures: dict[str, Any] = json.loads(found.stdout)
-    return figures | {"process seconds": time.perf_counter() - begin}
+    return subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True,
+                          check=True, env=environment).stdout
 
 
 def rounds_of(path: Path, rounds: int, folder: Path) -> dict[str, Figures]:
     """The least of each figure over interleaved rounds, by column."""
     best: dict[str, Figures] = {}
+    cache, new, kernels = folder / "cache", folder / "new", folder / "kernels"
+    run_module(["weft", "warm", str(path)], kernels)
     for _ in range(rounds):
-        cache = folder / "cache"
-        shutil.rmtree(cache, ignore_errors=True)
+        for old in (cache, new):
+            shutil.rmtree(old, ignore_errors=True)
+        shutil.copytree(kernels, new)
         for column in COLUMNS:
-            figures = measured(column, path, cache)
+            figures = measured(column, path, new if column == NEW else cache)
             known = best.setdefault(column, figures)
             best[column] = {name: min(known[name], figures[name]) for name in figures}
     return best

@@ -5,7 +5,8 @@
 Clients are coroutines of one process that speak HTTP to a server process on the loopback interface,
 each with one connection and one request at a time, in the binary form of the Open Inference
 Protocol. The servers take turns, so that the load of the machine meets both. With ``--text`` a
-small decoder with random weights streams replies over OpenAI's interface.
+small decoder with random weights streams replies over OpenAI's interface, beside the server of
+llama-cpp-python where that is installed.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +118,29 @@ def server(*arguments: str) -> Any:
             assert process.wait(60) == 0
 
 
+@contextmanager
+def llama_server(path: str) -> Any:
+    """The port of the server of llama-cpp-python, ``pip install llama-cpp-python[server]``."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "llama_cpp.server", "--model", path, "--model_alias", "model",
+               "--port", str(port), "--n_ctx", "96", "--n_threads", "1", "--verbose", "false",
+               "--interrupt_requests", "false"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as process:
+        try:
+            while True:
+                with suppress(ConnectionRefusedError), socket.create_connection(
+                        ("127.0.0.1", port)):
+                    break
+                assert process.poll() is None, "the server of llama-cpp-python has ended"
+                time.sleep(0.2)
+            yield port
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
 class Client:
     """A connection that sends the same request again and again.
 
@@ -122,7 +148,7 @@ class Client:
     """
 
     def __init__(self, path: str, body: bytes, headers: str = "") -> None:
-        self._request = (f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\n"
+        self.request = (f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\n"
                          f"{headers}\r\n").encode() + body
 
     async def open(self, port: int) -> None:
@@ -130,7 +156,7 @@ class Client:
 
     async def ask(self) -> tuple[int, bytes]:
         """Status and body of the response."""
-        self._writer.write(self._request)
+        self._writer.write(self.request)
         head = await self._reader.readuntil(b"\r\n\r\n")
         lines = head.decode().lower().split("\r\n")
         fields = dict(line.split(": ", 1) for line in lines[1:] if line)
@@ -223,7 +249,7 @@ def middle(loads: list[Load]) -> Load:
 
 
 def measure_text(counts: list[int], seconds: float) -> None:
-    from tests.unit.generation.text.model_files import write_folder
+    from tests.unit.generation.text.gguf_files import write_gguf
 
     tokens = 32
     body = json.dumps({"model": "model", "prompt": "Once upon a time", "max_tokens": tokens,
@@ -234,15 +260,21 @@ def measure_text(counts: list[int], seconds: float) -> None:
         events = [json.loads(line[6:]) for line in content.split(b"\n\n")[:-2]]
         texts.add("".join(event["choices"][0]["text"] for event in events).encode())
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = write_folder(Path(folder) / "model")
-        with server("text", str(path)) as port:
-            print(f"a tiny decoder, replies of {tokens} tokens, 8 slots\n"
-                  f"{'clients':8}{'tokens/s':>10}{'p50 ms':>10}{'p99 ms':>10}{'refused':>9}")
-            for count in counts:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        path = str(write_gguf(Path(folder) / "model.gguf", "q8_0"))
+        ports = {"weft": stack.enter_context(server("text", path))}
+        if find_spec("llama_cpp") is not None:
+            ports["llama.cpp"] = stack.enter_context(llama_server(path))
+        print(f"a tiny decoder, so that servers take most of the time; replies of {tokens} "
+              f"tokens, 8 slots of weft, one of llama-cpp-python\n"
+              f"{'clients':8}{'engine':14}{'tokens/s':>10}{'p50 ms':>10}{'p99 ms':>10}"
+              f"{'refused':>9}")
+        for count in counts:
+            for engine, port in ports.items():
                 load = asyncio.run(loaded(port, count, seconds, lambda _: Client(
-                    "/v1/completions", body), check))
-                print(f"{count:<8}{load.row(tokens)}", flush=True)
+                    "/v1/completions", body, "Content-Type: application/json\r\n"),
+                    check if engine == "weft" else lambda *_: None))
+                print(f"{count:<8}{engine:14}{load.row(tokens)}", flush=True)
     assert len(texts) == 1, "a reply depends on what runs beside it"
 
 

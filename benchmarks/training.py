@@ -28,7 +28,7 @@ from rich.table import Table
 
 from benchmarks.training_peers import PEERS, SkippedError, step_of
 
-MODELS = ("mlp", "resnet9", "resnet18", "lstm", "gpt2", "bert")
+MODELS = ("mlp", "resnet9", "resnet18", "lstm", "gru", "gpt2", "bert")
 STEPS = 3  # whose losses are compared
 TOLERANCE = 1e-3
 

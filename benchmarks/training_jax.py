@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -53,23 +54,37 @@ def resnet9(w: Weights, x: Any, y: Any) -> Any:
     return _cross_entropy(_linear(w, "17", x), y)
 
 
-def lstm(w: Weights, x: Any, y: Any) -> Any:
-    h = w["embedding.weight"][x].transpose(1, 0, 2)
-    for layer in range(2):
-        ours = {k: w[f"lstm.{k}_l{layer}"] for k in ("weight_ih", "weight_hh", "bias_ih",
-                                                     "bias_hh")}
-        gates = h @ ours["weight_ih"].T + ours["bias_ih"] + ours["bias_hh"]
+def _lstm_cell(state: Any, gates: Any, w: Weights) -> tuple[Any, Any]:
+    out, memory = state
+    i, f, g, o = jnp.split(gates + w["bias_hh"] + out @ w["weight_hh"].T, 4, 1)
+    memory = jax.nn.sigmoid(f) * memory + jax.nn.sigmoid(i) * jnp.tanh(g)
+    out = jax.nn.sigmoid(o) * jnp.tanh(memory)
+    return (out, memory), out
 
-        def cell(state: Any, gate: Any, r: Any = ours["weight_hh"]) -> Any:
-            out, memory = state
-            i, f, g, o = jnp.split(gate + out @ r.T, 4, 1)
-            memory = jax.nn.sigmoid(f) * memory + jax.nn.sigmoid(i) * jnp.tanh(g)
-            out = jax.nn.sigmoid(o) * jnp.tanh(memory)
-            return (out, memory), out
 
-        zero = jnp.zeros((x.shape[0], 128), jnp.float32)
-        _, h = lax.scan(cell, (zero, zero), gates)
-    return _cross_entropy(_linear(w, "last", h.transpose(1, 0, 2)), y)
+def _gru_cell(state: Any, gates: Any, w: Weights) -> tuple[Any, Any]:
+    out, _ = state
+    r, z, n = jnp.split(gates, 3, 1)
+    own = jnp.split(w["bias_hh"] + out @ w["weight_hh"].T, 3, 1)
+    z = jax.nn.sigmoid(z + own[1])
+    n = jnp.tanh(n + jax.nn.sigmoid(r + own[0]) * own[2])
+    out = (1 - z) * n + z * out
+    return (out, out), out
+
+
+def _recurrent(cell: Callable[[Any, Any, Weights], tuple[Any, Any]]
+               ) -> Callable[[Weights, Any, Any], Any]:
+    def loss(w: Weights, x: Any, y: Any) -> Any:
+        h = w["embedding.weight"][x].transpose(1, 0, 2)
+        for layer in range(2):
+            ours = {k: w[f"layers.{k}_l{layer}"]
+                    for k in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
+            gates = h @ ours["weight_ih"].T + ours["bias_ih"]
+            zero = jnp.zeros((x.shape[0], 128), jnp.float32)
+            _, h = lax.scan(functools.partial(cell, w=ours), (zero, zero), gates)
+        return _cross_entropy(_linear(w, "last", h.transpose(1, 0, 2)), y)
+
+    return loss
 
 
 def _norm(w: Weights, name: str, x: Any) -> Any:
@@ -95,5 +110,6 @@ def _transformer(*, causal: bool) -> Callable[[Weights, Any, Any], Any]:
 
 
 LOSSES: Mapping[str, Callable[[Weights, Any, Any], Any]] = {
-    "mlp": mlp, "resnet9": resnet9, "lstm": lstm, "gpt2": _transformer(causal=True),
+    "mlp": mlp, "resnet9": resnet9, "lstm": _recurrent(_lstm_cell),
+    "gru": _recurrent(_gru_cell), "gpt2": _transformer(causal=True),
     "bert": _transformer(causal=False)}

@@ -63,19 +63,27 @@ def resnet18(nn: Any) -> Any:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(c_in, 1000))
 
 
-def lstm(nn: Any) -> Any:
-    """A language model: embedding, two layers of LSTM, projection."""
+def _recurrent(nn: Any, layer: Any) -> Any:
+    """A language model: embedding, two recurrent layers, projection."""
     class LanguageModel(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.embedding = nn.Embedding(VOCABULARY, 128)
-            self.lstm = nn.LSTM(128, 128, num_layers=2, batch_first=True)
+            self.layers = layer(128, 128, num_layers=2, batch_first=True)
             self.last = nn.Linear(128, VOCABULARY)
 
         def forward(self, x: Any) -> Any:
-            return self.last(self.lstm(self.embedding(x))[0])
+            return self.last(self.layers(self.embedding(x))[0])
 
     return LanguageModel()
+
+
+def lstm(nn: Any) -> Any:
+    return _recurrent(nn, nn.LSTM)
+
+
+def gru(nn: Any) -> Any:
+    return _recurrent(nn, nn.GRU)
 
 
 def _transformer(nn: Any, functional: Any, *, causal: bool, depth: int = 4) -> Any:
@@ -125,7 +133,8 @@ def transformer6(nn: Any) -> Any:
 
 
 MODELS: Mapping[str, Callable[[Any], Any]] = {
-    "mlp": mlp, "resnet9": resnet9, "resnet18": resnet18, "lstm": lstm, "gpt2": gpt2, "bert": bert,
+    "mlp": mlp, "resnet9": resnet9, "resnet18": resnet18, "lstm": lstm, "gru": gru, "gpt2": gpt2,
+    "bert": bert,
     "transformer6": transformer6}
 LENGTH = 64
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
 import signal
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,11 @@ FEWEST = 3
 # Of all tests, modules of so many go through files, and so many compile with a verifier after
 # every pass.
 ROUND_TRIPS = VERIFIED = 0.1
+# Of all tests so many build kernels in several processes, each of which imports the compiler; the
+# others leave the other CPUs to other tests.
+IN_PROCESSES = 0.05
+# So many new objects start a collection.
+YOUNG_OBJECTS = 20_000
 
 _OF_TORCH = re.compile(r"^pytestmark = (?:\[[^\]]*|.*)\bmark\.torch\b", re.MULTILINE)
 _OWN_CACHE = pytest.StashKey[str]()
@@ -46,6 +52,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if names_tests(config):
         os.environ.setdefault(sampling.SHARE, "1")
     sampling.seed()
+    if config.getoption("numprocesses", default=None):
+        # A thread that waits, of weft or of torch, does not keep another process from working.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if "WEFT_CACHE_DIR" not in os.environ:
         # One store for the run and all of its processes; no earlier run has filled it.
         config.stash[_OWN_CACHE] = tempfile.mkdtemp(prefix="weft-tests-")
@@ -56,6 +65,21 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if _OWN_CACHE in config.stash:
         shutil.rmtree(config.stash[_OWN_CACHE], ignore_errors=True)
         os.environ.pop("WEFT_CACHE_DIR", None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage here, nor later among what was made here: it is most of all objects.
+
+    Later, too, collections are rarer than those of a small program.
+    """
+    gc.disable()
+    gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def names_tests(config: pytest.Config) -> bool:
@@ -138,15 +162,43 @@ def round_trip(round_trip_sampler: Sampler | None) -> Iterator[None]:
         raise round_trip_sampler.failures[0]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_builder() -> Iterator[bool]:
+    """Whether tests build kernels in one process, as they do where nothing else is asked for."""
+    if "WEFT_BUILD_JOBS" in os.environ or sampling.is_whole():
+        yield False
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WEFT_BUILD_JOBS", "1")
+        yield True
+
+
 @pytest.fixture(autouse=True)
-def verified(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Verify programs after every pass in a share of the tests, where nothing else is asked for."""
-    if "WEFT_VERIFY" in os.environ or not sampling.is_drawn(request.node.nodeid, VERIFIED):
+def drawn_settings(request: pytest.FixtureRequest, one_builder: bool) -> Iterator[None]:
+    """Settings of a share of the tests, where nothing else is asked for.
+
+    Some verify programs after every pass, some build kernels in several processes.
+    """
+    name = request.node.nodeid
+    is_verified = "WEFT_VERIFY" not in os.environ and sampling.is_drawn(name, VERIFIED)
+    has_builders = one_builder and sampling.is_drawn(f"processes/{name}", IN_PROCESSES)
+    if not (is_verified or has_builders):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WEFT_VERIFY", "2")
+        if is_verified:
+            patch.setenv("WEFT_VERIFY", "2")
+        if has_builders:
+            patch.delenv("WEFT_BUILD_JOBS")
         yield
+
+
+@pytest.fixture
+def unfrozen() -> Iterator[None]:
+    """Garbage is collected among all objects, as in a program that froze none."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 @pytest.fixture

@@ -98,5 +98,5 @@ def is_small(mod: IRModule, largest: int) -> bool:
     """Whether the functions have at most ``largest`` nodes, and few bytes of constants."""
     nodes = itertools.chain.from_iterable(map(post_order, mod.functions.values()))
     some = list(itertools.islice(nodes, largest + 1))
-    weights = sum(node.data.nbytes for node in some if isinstance(node, Constant))
+    weights = sum(node.content.nbytes for node in some if isinstance(node, Constant))
     return len(some) <= largest and weights < LARGEST_CONSTANTS

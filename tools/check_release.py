@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CONDA = "packaging/conda/recipe.yaml"
+RUNTIME = "packaging/runtime/pyproject.toml"
 
 
 def stated_versions(root: Path = ROOT) -> dict[str, str]:
@@ -20,6 +21,7 @@ def stated_versions(root: Path = ROOT) -> dict[str, str]:
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     return {"pyproject.toml": project["project"]["version"],
             "weft/__init__.py": _found(root / "weft/__init__.py", r'^__version__ = "(.+)"$'),
+            RUNTIME: _found(root / RUNTIME, r'^version = "(.+)"$'),
             "CITATION.cff": _found(root / "CITATION.cff", r"^version: (.+)$"),
             CONDA: _found(root / CONDA, r'^package:.*version: "(.+)"\}$')}
 

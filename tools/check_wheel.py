@@ -6,9 +6,11 @@ Nothing of the tree is on the path of that environment: what the wheel lacks is 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 from tools.dev import has_linker
@@ -54,6 +56,9 @@ else:
     raise AssertionError("there is a compiler")
 """
 MOST_RUNTIME_BYTES = 1_000_000
+# Tests of each layer, which run beside the installed wheel where no sources of weft are.
+OUTSIDE = ("ir/test_text.py", "te/test_primitives.py", "transform/test_folding.py",
+           "runtime/test_module.py", "runtime/test_artifact.py", "cli/test_man_page.py")
 
 
 def build(folder: Path, project: Path = ROOT) -> Path:
@@ -62,6 +67,19 @@ def build(folder: Path, project: Path = ROOT) -> Path:
                     "--disable-pip-version-check", "--wheel-dir", str(folder), str(project)],
                    check=True)
     (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def build_twice(folder: Path, project: Path, sboms: str) -> Path | None:
+    """The wheel of a project, which lists what it depends on; ``None`` where two builds differ."""
+    wheel = build(folder / "first", project)
+    if wheel.read_bytes() != build(folder / "second", project).read_bytes():
+        print(f"two builds of {wheel.name} differ")
+        return None
+    with zipfile.ZipFile(wheel) as files:
+        if not any(name.endswith(f".dist-info/sboms/{sboms}") for name in files.namelist()):
+            print(f"{wheel.name} has no list of what it depends on: {sboms}")
+            return None
     return wheel
 
 
@@ -76,9 +94,8 @@ def install(wheel: Path, folder: Path, extras: str = "") -> Path:
 def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        wheel = build(folder / "first")
-        if wheel.read_bytes() != build(folder / "second").read_bytes():
-            print("two builds of the wheel differ")
+        wheel = build_twice(folder / "compiler", ROOT, "weft.cdx.json")
+        if wheel is None:
             return 1
         programs = install(wheel, folder / "env", "" if has_linker() else "[linker]")
         environment = {key: value for key, value in os.environ.items()
@@ -91,12 +108,35 @@ def main() -> int:
             if done.returncode:
                 print(f"{' '.join(command)} ended with {done.returncode}")
                 return 1
-        return check_runtime(folder, environment)
+        if not (folder / "env" / "share" / "man" / "man1" / "weft.1").is_file():
+            print("the wheel installs no manual page")
+            return 1
+        return (check_outside(folder / "outside", programs, environment)
+                or check_runtime(folder, environment))
+
+
+def check_outside(folder: Path, programs: Path, environment: dict[str, str]) -> int:
+    """Run some tests in a folder that has the tests and nothing else of the tree."""
+    shutil.copytree(ROOT / "tests", folder / "tests",
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)  # the settings of pytest
+    for command in (["pip", "install", "--quiet", "--disable-pip-version-check", "pytest",
+                     "hypothesis"],
+                    ["pytest", "-q", "-p", "no:cacheprovider",
+                     *(f"tests/unit/{path}" for path in OUTSIDE)]):
+        done = subprocess.run([str(programs / "python"), "-m", *command], cwd=folder,
+                              env=environment, check=False)
+        if done.returncode:
+            print(f"{command[0]} ended with {done.returncode} beside the wheel")
+            return 1
+    return 0
 
 
 def check_runtime(folder: Path, environment: dict[str, str]) -> int:
     """Load the artifact of ``folder`` where the distribution without the compiler is installed."""
-    wheel = build(folder / "runtime", ROOT / "packaging" / "runtime")
+    wheel = build_twice(folder / "runtime", ROOT / "packaging" / "runtime", "weft-runtime.cdx.json")
+    if wheel is None:
+        return 1
     size = wheel.stat().st_size
     if size >= MOST_RUNTIME_BYTES:
         print(f"{wheel.name} has {size} bytes, at most {MOST_RUNTIME_BYTES}")

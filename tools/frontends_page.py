@@ -104,7 +104,7 @@ def tflite_rows() -> Iterator[Row]:
     from weft.frontend.tflite.refused import REFUSED
 
     names = [name for name, value in vars(BuiltinOperator).items()
-             if isinstance(value, int) and name != "CUSTOM"]
+             if isinstance(value, int) and name[0] != "_" and name != "CUSTOM"]
     yield row("TensorFlow Lite", names, _converters("weft.frontend.tflite").find, REFUSED)
 
 

@@ -45,19 +45,25 @@ class Outcome:
     closing: str = ""
 
 
-# The environments are made before parts run side by side.
-SET_UP = (Part("venv"), Part("venv-torch"), Part("venv-targets"))
+# The environments are made before parts run side by side. The largest comes first: the others find
+# what they need there.
+SET_UP = (Part("venv-torch"), Part("venv-targets"), Part("venv"))
+# Beside others, a process does not start more to build kernels, and its threads that wait sleep.
+BESIDE = {"WEFT_BUILD_JOBS": "1", "OMP_WAIT_POLICY": "passive"}
 PARTS = (
-    Part("lint"), Part("types"), Part("layers"), Part("size"),
-    Part("demo", alone=False),
-    Part("fuzz", alone=False),
-    Part("test-wheel", alone=False),
-    Part("test-cuda", {"WEFT_TEST_SHARE": "0.03"}, alone=False),
+    Part("lint"), Part("types"),
+    # Side by side; the longest come first, so that no CPU waits for one at the end.
+    Part("test-scale", {"WEFT_TEST_SHARE": "0.1", **BESIDE}, alone=False),
+    Part("test-layers", {"WEFT_TEST_SHARE": "0.15", **BESIDE}, alone=False),
     Part("test-other-python", alone=False),
-    Part("test-layers", {"WEFT_TEST_SHARE": "0.3"}, alone=False),
-    Part("test-targets", {"WEFT_TEST_SHARE": "0.006"}, alone=False),
+    Part("fuzz", BESIDE, alone=False),
+    Part("test-cuda", {"WEFT_TEST_SHARE": "0.03", **BESIDE}, alone=False),
+    Part("test-wheel", alone=False),
+    Part("demo", alone=False),
     Part("examples", alone=False),
-    Part("test-onnx"),
+    Part("test-targets", {"WEFT_TEST_SHARE": "0.006", **BESIDE}, alone=False),
+    Part("layers", alone=False), Part("api", alone=False), Part("size", alone=False),
+    Part("test-onnx", BESIDE),  # its processes use all CPUs
     Part("test-torch"),
     Part("test"),  # its closing line is the last one
 )

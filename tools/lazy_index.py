@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import NamedTuple, TypeAlias
 
 from weft.ir.op import OPS
+from weft.ir.rewrite.pattern import starts_of
 from weft.support.lazy_package import load_names_lazily
 from weft.support.registry import Registry
 
@@ -48,7 +49,7 @@ LAYERS = (
 TABLES = ("weft", "weft.array_api", "weft.codegen", "weft.fft", "weft.linalg", "weft.masked",
           "weft.models", "weft.nn", "weft.nn.functional", "weft.optim", "weft.optim.lr_scheduler",
           "weft.quantization", "weft.special", "weft.strategy", "weft.te", "weft.tir",
-          "weft.transform")
+          "weft.transform", "weft.tune")
 
 
 def names_of(package: str) -> Names:
@@ -164,7 +165,18 @@ def text_of(layer: Layer, *, with_entries: bool = True) -> str:
     for name, registry in layer.registries.items():
         entries = entries_of(layer, registry) if with_entries else {}
         lines += ["", f"{name}: dict[str, str] = {{", *_rows(entries, 4), "}"]
+    if layer.package == "weft.transform":
+        lines += ["", "RULES: dict[str, str] = {", *_rows(rules_of() if with_entries else {}, 4),
+                  "}"]
     return "\n".join(lines) + "\n"
+
+
+def rules_of() -> dict[str, str]:
+    """Module -> the calls that its rules may match (``pattern.starts_of``)."""
+    modules = _modules("weft.transform.rules")
+    return {name: " ".join(sorted({start for rule in module.RULES
+                                   for start in starts_of(rule.pattern)}))
+            for name, module in modules.items() if hasattr(module, "RULES")}
 
 
 def _rows(table: Mapping[str, str], indent: int) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import weft.op  # noqa: F401 - registers the operators
+from tools.sharding_page import sharding_page
 from weft.cli.operator_page import cell, page_of, signature
 from weft.cli.operator_uses import onnx_names, torch_names
 from weft.ir.op import OPS
@@ -20,6 +21,7 @@ _INDEX = """\
 {count} operators. These pages are written from the records of the operators by
 `python -m tools.operator_pages`; `weft ops NAME` shows the same on a terminal, `weft ops WORD`
 searches. How to add one: [tutorial](../tutorials/add_operator.md).
+How they are cut over devices: [table](sharding.md).
 
 | operator | what it computes |
 |---|---|
@@ -33,7 +35,8 @@ def pages() -> dict[str, str]:
     written = {f"{op.name}.md": page_of(op, uses) for op in own}
     rows = (f"| [`{signature(op)}`]({op.name}.md) | {cell(op.doc.splitlines()[0])} |\n"
             for op in own)
-    return {"README.md": _INDEX.format(count=len(own)) + "".join(rows), **written}
+    return {"README.md": _INDEX.format(count=len(own)) + "".join(rows),
+            "sharding.md": sharding_page(own), **written}
 
 
 def is_own(name: str) -> bool:
@@ -50,7 +53,7 @@ def main() -> None:
             path.unlink()
     for name, text in written.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
-    print(f"{len(written) - 1} operators")
+    print(f"{len(written) - 2} operators")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ EXAMPLES = (
     ("examples.train.digits", *BRIEFLY),
     ("examples.train.language", *BRIEFLY),
     ("examples.train.fine_tune", *BRIEFLY),
+    ("weft.distributed.run", "-n", "2", "-m", "examples.train_on_many", *BRIEFLY),
 )
 
 

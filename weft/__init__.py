@@ -34,7 +34,7 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
     "weft.support.config": "config",
     "weft.support.errors": "WeftError",
     "weft.compiler.api": "compile parse",
-    "weft.compiler.autotune": "autotune",
+    "weft.tune.tuning": "autotune",
     "weft.compiler.transformations.checkpointing": "checkpoint checkpoint_sequential",
     "weft.compiler.memory_budget": "remat",
     "weft.compiler.opcheck": "opcheck",
@@ -45,7 +45,7 @@ NAMES = {  # module -> the public names it defines; ``__init__.pyi`` is generate
     "weft.frontend.source": "ModelLike",
     "weft.frontend.stablehlo.converters": "stablehlo_converter",
     "weft.frontend.tflite.converters": "tflite_converter",
-    "weft.frontend.torch.converters": "torch_converter",
+    "weft.frontend.torch": "torch_converter",
     "weft.generation.generate": "generate",
     "weft.ir": (
         "Attrs Function IRModule OpPattern TensorType attr op_case register_pass rule"

@@ -18,6 +18,18 @@ from weft.cli.explain import error_pages, summary_of
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
+# Errors without a code of their own that never reach a user, and where they are caught.
+INTERNAL = {"ComplexOperandError": "weft/eager/record.py"}
+
+
+def without_code(tree: ast.Module) -> list[str]:
+    """The classes of a module that derive from ``WeftError`` itself and have no code."""
+    coded = {name for _, name in codes_in(tree)}
+    return [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+            and any(isinstance(base, ast.Name) and base.id == "WeftError" for base in node.bases)
+            and node.name not in coded | INTERNAL.keys()]
+
+
 def codes_in(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """The classes of a module with a ``code`` of their own."""
     for node in ast.walk(tree):
@@ -33,18 +45,26 @@ def codes_in(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def classes() -> dict[str, list[str]]:
+    """The classes by their codes; those without one are under the empty code."""
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "weft").rglob("*.py")):
         text = path.read_text("utf-8")
         if "Error):" in text or "Exception):" in text or "MemoryError):" in text:
-            for code, name in codes_in(ast.parse(text)):
+            tree = ast.parse(text)
+            for code, name in (*codes_in(tree), *(("", name) for name in without_code(tree))):
                 found.setdefault(code, []).append(name)
     return found
 
 
 def test_codes_have_one_class_and_one_page(classes: dict[str, list[str]]) -> None:
+    assert classes.get("", []) == [], "errors without a code of their own"
     pages = {code: [summary_of(page)[0]] for code, page in error_pages().items()}
     assert pages == classes, "a page for each: weft/cli/error_pages/CODE.md"
+
+
+def test_an_error_without_a_code_is_found() -> None:
+    tree = ast.parse("class NewError(WeftError): ...\nclass OldError(WeftError): code = 'E0001'")
+    assert without_code(tree) == ["NewError"]
 
 
 def test_pages_have_a_program_or_say_why_not() -> None:

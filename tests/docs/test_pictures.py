@@ -6,7 +6,10 @@ import json
 import re
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from tests.docs.coverage_page import ROOT
+from tools.site import drawings
 from tools.site.charts import Chart, Line, y_ticks
 from tools.site.pictures import PICTURES, STEPS, STORED, drawn
 
@@ -17,6 +20,17 @@ def test_pictures_are_those_of_the_stored_figures() -> None:
     """After a change, ``python -m tools.site.pictures`` draws them again."""
     for path, text in drawn(FIGURES).items():
         assert (PICTURES / path).read_text("utf-8") == text, path
+
+
+def test_drawings_are_those_of_the_program() -> None:
+    """After a change, ``python -m tools.site.drawings`` draws them again."""
+    for name, text in drawings.drawn().items():
+        assert (drawings.FOLDER / name).read_text("utf-8") == text, name
+
+
+def test_words_that_leave_their_box_are_refused() -> None:
+    with pytest.raises(AssertionError, match="need 72 pixels"):
+        drawings.Drawing("t", 40).box(0, 0, 60, 20, "ten letters"[:10])
 
 
 def test_every_step_of_the_product_gains_in_the_end() -> None:

@@ -236,9 +236,10 @@ def test_the_command_lines(tmp_path, capsys):
         out, err = capsys.readouterr()
         assert end.value.code == 0, (arguments, err)
         assert out or (tmp_path / arguments[-1]).is_file() or "--html" in arguments
-    assert sorted(set(verbs)) == sorted(
-        ["bench", "cache", "calibrate", "compile", "debug", "doctor", "inspect", "loader", "ops",
-         "opt", "passes", "profile", "quantize", "run", "targets", "tune", "view", "warm"])
+    assert sorted(set(verbs)) == [
+        "bench", "cache", "calibrate", "compile", "debug", "doctor", "explain", "export", "inspect",
+        "loader", "ops", "opt", "passes", "profile", "quantize", "records", "run", "targets",
+        "tune", "view", "warm"]
     assert (tmp_path / "resnet50.html").read_text().startswith("<!doctype html>")
 
 

@@ -24,7 +24,7 @@ MARKS = {page: [pytest.mark.torch] for page, text in PAGES.items()
          if re.search(r"^import torch$", text, re.MULTILINE)}
 
 
-@pytest.mark.sample(0.5)
+@pytest.mark.sample(0.25)
 @pytest.mark.parametrize("page", [pytest.param(p, marks=MARKS.get(p, [])) for p in PAGES])
 def test_tutorial_prints_what_it_shows(page: str, tmp_path: Path) -> None:
     """After a change of a message, ``python -m tests.docs.tutorials`` writes the new ones."""

@@ -7,6 +7,7 @@ established one; ``ALLOWED`` lists the homonyms, which mean something else.
 
 from __future__ import annotations
 
+import functools
 import re
 
 import pytest
@@ -55,14 +56,20 @@ SOURCES = [path for folder in ("weft", "examples", "tools", "benchmarks")
            for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
+@functools.cache
+def texts() -> dict[str, str]:
+    """All pages and sources by their paths."""
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+            for path in (*PAGES, *SOURCES)}
+
+
 @pytest.mark.parametrize("pattern", OLD_TERMS, ids=lambda p: OLD_TERMS[p])
 def test_terms_are_the_field_s_own(pattern: str) -> None:
     found = []
-    for path in (*PAGES, *SOURCES):
-        name = path.relative_to(ROOT).as_posix()
-        if pattern in ALLOWED.get(name, {}):
+    for name, text in texts().items():
+        if pattern in ALLOWED.get(name, {}) or not re.search(pattern, text, re.MULTILINE):
             continue
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        for number, line in enumerate(text.splitlines(), 1):
             if re.search(pattern, line):
                 found.append(f"{name}:{number}: {line.strip()}")
     assert not found, f"say: {OLD_TERMS[pattern]}\n" + "\n".join(found)

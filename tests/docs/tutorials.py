@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "tutorials"
-_BLOCK = re.compile(r"^```(?P<language>python|c|cpp|js)\n(?P<mark>#|//) (?P<file>[\w/.-]+)\n"
+BLOCK = re.compile(r"^```(?P<language>python|c|cpp|js)\n(?P<mark>#|//) (?P<file>[\w/.-]+)\n"
                     r"(?P<source>.*?)^```\n(?:\n```text\n(?P<printed>.*?)^```\n)?",
                     re.MULTILINE | re.DOTALL)
 _END = "---- end of a file ----"
@@ -46,7 +46,7 @@ class Block:
 
 def read_blocks(text: str) -> list[Block]:
     return [Block(m["file"], m["source"], m["printed"] or "", m["mark"])
-            for m in _BLOCK.finditer(text)]
+            for m in BLOCK.finditer(text)]
 
 
 def run_page(text: str, folder: Path) -> list[str]:
@@ -93,7 +93,7 @@ def with_outputs(text: str, printed: list[str]) -> str:
         source = f"```{found['language']}\n{found['mark']} {found['file']}\n{found['source']}```\n"
         return source + (f"\n```text\n{shown}```\n" if shown else "")
 
-    return _BLOCK.sub(block, text)
+    return BLOCK.sub(block, text)
 
 
 def with_examples(text: str) -> str:
@@ -104,7 +104,7 @@ def with_examples(text: str) -> str:
             return found[0]
         return f"```python\n# {found['file']}\n{example.read_text(encoding='utf-8')}```\n"
 
-    return _BLOCK.sub(block, text)
+    return BLOCK.sub(block, text)
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ def _check(text: str, inputs: list[np.ndarray], expected: list[np.ndarray], leve
             np.asarray(one), np.broadcast_to(other, np.shape(one)), err_msg=f"result {k}, {text}")
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("dtype", WIDTHS)
 def test_random_expressions(dtype: str) -> None:
     for seed in range(EXAMPLES or 1):

@@ -177,7 +177,7 @@ def test_damaged_small_models_compiled(name: str, kind: str) -> None:
     run_round(name, kind, 0, compiled=True)
 
 
-@pytest.mark.sample(0.5)
+@pytest.mark.sample(0.12)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", SLOW_ROUNDS)
 @pytest.mark.parametrize("kind", ["bytes", "fields"])

@@ -28,7 +28,7 @@ ALLOWED = (*QUIET, "refused")
 MIN_SHARE = 0.7
 
 
-@pytest.mark.sample(0.35)
+@pytest.mark.sample(0.2, 2)
 @pytest.mark.parametrize("first", range(0, SEEDS, PER_TEST))
 def test_random_graphs_agree(first: int) -> None:
     agreed = 0

@@ -66,6 +66,7 @@ def test_symbols_give_the_values_of_fixed_sizes() -> None:
     assert sum(imported) >= MIN_SHARE * len(imported)
 
 
+@pytest.mark.sample(0.3, 2)
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 60, 10))
 def test_compiled_programs_for_all_sizes(first: int) -> None:

@@ -69,7 +69,7 @@ def eager_tokens(name: str, source: np.ndarray, count: int, **options: Any) -> l
     return found[0, 1:].tolist()
 
 
-@pytest.mark.sample(0.3)
+@pytest.mark.sample(0.3, 2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_200_greedy_tokens_are_those_of_eager_torch(name: str) -> None:
@@ -81,7 +81,7 @@ def test_200_greedy_tokens_are_those_of_eager_torch(name: str) -> None:
     assert len({tuple(generation.tokens) for generation in found}) == 3
 
 
-@pytest.mark.sample(0.3)
+@pytest.mark.sample(0.2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_beams_are_those_of_transformers(name: str) -> None:
@@ -92,7 +92,7 @@ def test_beams_are_those_of_transformers(name: str) -> None:
     assert found.tokens.tolist() == wanted
 
 
-@pytest.mark.sample(0.3)
+@pytest.mark.sample(0.2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_an_artifact_gives_the_same_tokens(name: str, tmp_path: Path) -> None:

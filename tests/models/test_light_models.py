@@ -41,7 +41,7 @@ def test_import_gives_a_concrete_graph(name: str) -> None:
     assert all(node.checked_type is not None for node in post_order(main))
 
 
-@pytest.mark.sample(0.35)
+@pytest.mark.sample(0.12, 1)
 @pytest.mark.parametrize("name", MODELS)
 def test_reference_interpreter_gives_the_stored_output(name: str) -> None:
     expected = light_model_output(name)
@@ -49,7 +49,7 @@ def test_reference_interpreter_gives_the_stored_output(name: str) -> None:
     assert_close(actual, expected)
 
 
-@pytest.mark.sample(0.35)
+@pytest.mark.sample(0.12, 1)
 @pytest.mark.parametrize("name", VARIED)
 def test_graph_passes_keep_the_values(name: str) -> None:
     """Every phase of the pipeline under the reference interpreter, with random weights."""
@@ -67,14 +67,14 @@ def assert_close(actual: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-4 * scale)
 
 
-@pytest.mark.sample(0.35)
+@pytest.mark.sample(0.12, 1)
 @pytest.mark.parametrize("name", MODELS)
 def test_stored_output(name: str) -> None:
     module = weft.compile(light_model_path(name))
     assert_close(module(ONES), light_model_output(name))
 
 
-@pytest.mark.sample(0.35)
+@pytest.mark.sample(0.12, 1)
 @pytest.mark.parametrize("name", VARIED)
 def test_random_weights_agree_with_onnxruntime(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And to the bit with themselves at another thread count."""

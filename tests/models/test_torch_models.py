@@ -79,7 +79,7 @@ def feeds_of(model: Any, inputs: Sequence[Any]) -> dict[str, np.ndarray]:
     return {i.name: x.numpy() for i, x in zip(model.graph.input, inputs, strict=True)}
 
 
-@pytest.mark.sample(0.3)
+@pytest.mark.sample(0.2, 2)
 @pytest.mark.parametrize("name", NAMES)
 def test_onnx_of_fixed_sizes(name):
     model, inputs = exported_to_onnx(name), inputs_of(name)
@@ -89,7 +89,7 @@ def test_onnx_of_fixed_sizes(name):
     check(got, run_onnxruntime(model, feeds))
 
 
-@pytest.mark.sample(0.3)
+@pytest.mark.sample(0.2, 2)
 @pytest.mark.parametrize("name", NAMES)
 def test_onnx_with_dynamic_shapes(name):
     model = exported_to_onnx(name, zoo.dynamic_shapes(name, module_of(name)))
@@ -102,14 +102,14 @@ def test_onnx_with_dynamic_shapes(name):
         check(got, run_onnxruntime(model, feeds))
 
 
-@pytest.mark.sample(0.3)
+@pytest.mark.sample(0.2)
 @pytest.mark.parametrize("name", NAMES)
 def test_module(name):
     inputs = inputs_of(name)
     check(weft.compile(module_of(name), example_inputs=inputs)(*inputs), expected(name, inputs))
 
 
-@pytest.mark.sample(0.3)
+@pytest.mark.sample(0.2, 2)
 @pytest.mark.parametrize("name", NAMES)
 def test_program_with_dynamic_shapes(name):
     module, inputs = module_of(name), inputs_of(name)
@@ -119,7 +119,7 @@ def test_program_with_dynamic_shapes(name):
         check(compiled(*given), expected(name, given))
 
 
-@pytest.mark.sample(0.3)
+@pytest.mark.sample(0.2, 2)
 @pytest.mark.parametrize("name", NAMES)
 def test_torch_compile(name):
     torch._dynamo.reset()
@@ -129,6 +129,7 @@ def test_torch_compile(name):
         check(compiled(*inputs), expected(name, inputs))
 
 
+@pytest.mark.sample(0.25, 1)
 @pytest.mark.parametrize("name", ["resnet50", "bert", "llama", "gpt2_past"])
 def test_torch_compile_of_sizes_that_vary(name):
     torch._dynamo.reset()

@@ -130,6 +130,7 @@ OF_ROWS: dict[str, tuple[Callable[..., Any], bool]] = {
 }
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.parametrize("name", OF_ROWS)
 def test_rows(name: str) -> None:
     function, has_general = OF_ROWS[name]
@@ -158,6 +159,7 @@ OF_IMAGES: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("name", OF_IMAGES)
 def test_images(name: str) -> None:
     function = OF_IMAGES[name]

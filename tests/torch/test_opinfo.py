@@ -30,7 +30,7 @@ def test_the_count_does_not_sink() -> None:
         assert [states[column] for states in EXPECTED.values()].count("computed") >= least
 
 
-@pytest.mark.sample(0.1)
+@pytest.mark.sample(0.035)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [n for n in EXPECTED if n not in EXCLUDED])
 def test_samples(name: str) -> None:

@@ -25,6 +25,7 @@ def _close(curves: list[np.ndarray]) -> None:
     assert curves[0][-1] < curves[0][0]
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.parametrize("name", digits.MODELS)

@@ -59,6 +59,7 @@ def trained(name, compiled, steps):
     return losses, *first
 
 
+@pytest.mark.sample(0.2, 1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAININGS)
 def test_losses_and_gradients_are_those_of_torch(name):
@@ -163,6 +164,7 @@ def outcome(name, backend, steps=3):
     return losses, dict(model.state_dict()), [p.grad for p in model.parameters()]
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("name", CASES)
 def test_steps_with(name):
     tolerance = 2e-2 if name == "bfloat16" else 2e-4

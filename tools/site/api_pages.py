@@ -27,14 +27,22 @@ NAMESPACES = (
     Namespace("weft.linalg", "linear algebra"),
     Namespace("weft.fft", "Fourier transforms"),
     Namespace("weft.special", "special functions"),
+    Namespace("weft.signal.windows", "windows of signals"),
+    Namespace("weft.masked", "functions over the elements where a mask holds"),
+    Namespace("weft.autograd", "gradients of tensors, and functions with gradients of their own"),
+    Namespace("weft.cuda", "the GPUs of this machine"),
     Namespace("weft.array_api", "the array API standard"),
     Namespace("weft.amp", "mixed precision"),
     Namespace("weft.checkpoints", "checkpoints of training"),
     Namespace("weft.generation", "text generation"),
+    Namespace("weft.serving", "models behind HTTP"),
+    Namespace("weft.distributed", "many devices, processes and machines"),
     Namespace("weft.models", "models of transformers, compiled"),
     Namespace("weft.quantization", "models in fewer bits"),
     Namespace("weft.graph", "graphs in the style of TensorFlow"),
     Namespace("weft.debug", "comparison of every tensor with another evaluation"),
+    Namespace("weft.export", "files that run without a compiler"),
+    Namespace("weft.torch_backend", "the back end of torch.compile"),
     Namespace("weft.runtime", "arrays and loaded modules"),
     Namespace("weft.target", "targets"),
     Namespace("weft.tune", "records of measured kernels"),
@@ -55,10 +63,17 @@ def markdown_of(docstring: str) -> str:
     return re.sub(r"::$", ":", text, flags=re.MULTILINE)
 
 
+def public_names(module: ModuleType) -> list[str]:
+    """``__all__``, or else the functions and classes that a module itself defines."""
+    own = [name for name, value in vars(module).items() if not name.startswith("_")
+           and callable(value) and getattr(value, "__module__", "") == module.__name__]
+    return list(getattr(module, "__all__", own))
+
+
 def page_of(namespace: Namespace) -> str:
     """The page of a namespace. Raises ``ValueError`` for public names without documentation."""
     module = importlib.import_module(namespace.name)
-    names = [n for n in module.__all__ if not isinstance(getattr(module, n), ModuleType)
+    names = [n for n in public_names(module) if not isinstance(getattr(module, n), ModuleType)
              and not n.startswith("__")]
     silent = [n for n in names if _is_documented(getattr(module, n))
               and not (getattr(module, n).__doc__ or "").strip()]
@@ -88,7 +103,10 @@ def _is_documented(value: Any) -> bool:
 
 def _docstring(value: Any) -> str:
     if not _is_documented(value):
-        return f"The value `{value!r}`." if get_origin(value) is None else f"The type `{value}`."
+        if get_origin(value) is not None:
+            return f"The type `{value}`."
+        text = repr(value)  # objects that say only where they are say what they are instead
+        return f"A `{type(value).__name__}`." if " at 0x" in text else f"The value `{text}`."
     own = value.__doc__ or ""
     if own.startswith(f"{getattr(value, '__name__', '')}(") and inspect.isclass(value):
         return "A record of these fields."  # what dataclasses write by themselves

@@ -32,7 +32,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         if copy is False:
             raise InvalidInputError("asarray needs a copy for another dtype or device",
                                     got="copy=False")
-        return found  # type: ignore[no-any-return]
+        return found
     if copy is False and not hasattr(obj, "__dlpack__"):
         raise InvalidInputError("asarray needs a copy of Python numbers", got="copy=False")
     if isinstance(obj, list | tuple):

@@ -11,7 +11,7 @@ import click
 @click.option("--where", is_flag=True, help="the files that know operator NAME")
 @click.option("--gradients", is_flag=True, help="how each operator is differentiated")
 def ops_command(name: str | None, *, as_json: bool, where: bool, gradients: bool) -> None:
-    """List the operators, search them for a word, or show the page of operator NAME.
+    """List the operators, search them, or show the page of NAME.
 
     For the NAME of an ONNX or torch operator, the operators that it converts to are listed.
 

@@ -48,7 +48,7 @@ class ShapeOption(click.ParamType):
         if isinstance(value, tuple):
             return value
         name, colon, shape = value.rpartition(":")
-        if not colon or not name:
+        if not colon or not name or "," in shape:
             self.fail(f"{value!r} is not NAME:SHAPE, such as data:1x3x224x224", param, ctx)
         sizes = [size for size in shape.split("x") if size]
         return name, tuple(int(size) if size.isdecimal() else size for size in sizes)

@@ -95,7 +95,7 @@ def compile_command(model: str, output: Path | None, target: str | None,
         return
     click.echo(f"wrote {path} ({size / 1e6:.1f} MB)")
     for side in ("inputs", "outputs"):
-        for port in facts[side]:  # type: ignore[attr-defined]
+        for port in facts[side]:
             click.echo(f"  {side[:-1]} {port}")
 
 

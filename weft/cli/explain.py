@@ -28,7 +28,7 @@ def summary_of(page: str) -> tuple[str, str]:
 @click.command("explain")
 @click.argument("code", required=False)
 def explain_command(code: str | None) -> None:
-    """Explain the error CODE, which messages begin with; without CODE, list all of them.
+    """Explain the error CODE, or list all codes.
 
     \b
     weft explain

@@ -24,7 +24,7 @@ from weft.cli.output import check_writable
               help="constants in a second file (default: above 2 GB)")
 def export_command(model: str, output: Path, shapes: tuple[tuple[str, tuple[object, ...]], ...],
                    opset: int, *, format: str | None, external_data: bool | None) -> None:
-    """Write MODEL in a format of others: ONNX or StableHLO.
+    """Write MODEL as ONNX or StableHLO.
 
     \b
     weft export net.ir -o net.onnx

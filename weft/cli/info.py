@@ -25,7 +25,7 @@ _LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "numba", "onnx", "onnxruntime", 
               help="show what is decided on a machine, for a few layers")
 @click.option("--json", "as_json", is_flag=True, help="print as JSON")
 def targets_command(*, machines: bool, machine: str, as_json: bool) -> None:
-    """Show this machine's target, the kinds of targets, and the CPUs to compile for by name."""
+    """Show this machine's target, and what else weft compiles for."""
     if machine:
         _show_machine(machine, as_json=as_json)
         return

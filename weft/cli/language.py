@@ -130,7 +130,7 @@ def _write(chunks: Iterable[str]) -> str:
 @_sampling_options
 def generate_command(load: Load, prompt: str, stop: tuple[str, ...], cache: str | None,
                      **sampling: Any) -> None:
-    """Continue a text with MODEL, a Hugging Face folder or a GGUF file.
+    """Continue a text with MODEL, a folder or a GGUF file.
 
     The reply alone is on standard output; tokens per second are on standard error.
     """
@@ -196,5 +196,5 @@ def embed_command(load: Load, texts: tuple[str, ...], pooling: Any) -> None:
 @_model_options
 @click.argument("file", type=click.File("r", encoding="utf-8"))
 def perplexity_command(load: Load, file: Any) -> None:
-    """Print the perplexity of MODEL on the text of FILE (- is standard input)."""
+    """Print the perplexity of MODEL on FILE (- is standard input)."""
     click.echo(f"{load().perplexity(file.read()):.4f}")

@@ -15,7 +15,7 @@ LANGUAGES = ("c", "c++", "js")
 @click.option("--language", type=click.Choice(LANGUAGES), default="c", show_default=True,
               help="the language of the program")
 def loader_command(output: Path, language: str) -> None:
-    """Write the sources that load artifacts in programs without Python.
+    """Write the sources that load artifacts without Python.
 
     \b
     weft loader -o src                       weft_loader.h and weft_loader.c

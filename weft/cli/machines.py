@@ -32,7 +32,8 @@ from weft.target.machine_tables import (
 )
 
 _UNITS = {"frequency": "Hz", "fork_join_seconds": "s", "prefetch_distance_bytes": "bytes",
-          "page_bytes": "bytes", "huge_page_bytes": "bytes", "fma_latency": "cycles"}
+          "page_bytes": "bytes", "huge_page_bytes": "bytes", "fma_latency": "cycles",
+          "divide_cycles": "cycles", "gather_cycles": "cycles", "reorder_window": "instructions"}
 _LEVEL_VALUES = {"bytes": ("bytes", "bytes"), "shared_by": ("shared_by", "cores"),
                  "load": ("load_bytes_per_cycle", "bytes/cycle"),
                  "load_all": ("load_bytes_per_cycle_all", "bytes/cycle"),

@@ -37,18 +37,17 @@ class _Verb(NamedTuple):
 
 _VERBS = {
     "compile": _Verb("compile", "Compile MODEL into an artifact that runs without a compiler."),
-    "export": _Verb("export", "Write MODEL in a format of others: ONNX or StableHLO."),
+    "export": _Verb("export", "Write MODEL as ONNX or StableHLO."),
     "quantize": _Verb("quantize", "Write MODEL with weights, or whole layers, in fewer bits."),
-    "loader": _Verb("loader", "Write the sources that load artifacts in programs without Python."),
+    "loader": _Verb("loader", "Write the sources that load artifacts without Python."),
     "keys": _Verb("signing", "Make a pair of keys to sign artifacts with."),
     "sign": _Verb("signing", "Sign the artifact FILE; signatures of other keys are kept."),
-    "run": _Verb("run", "Run MODEL once: an artifact, or a model that is compiled first."),
+    "run": _Verb("run", "Run MODEL once: an artifact, or a model to compile first."),
     "bench": _Verb("run", "Time MODEL: the best, median and worst of many runs."),
     "profile": _Verb("run", "Time each kernel of MODEL."),
     "tune": _Verb(
-        "measure",
-        "Time the candidate implementations of each kernel of MODEL and record the "
-        "results."),
+        "tune", "Search for faster tiles, orders and algorithms of the kernels of MODEL."),
+    "records": _Verb("tune", "Show and merge databases of tuning records."),
     "calibrate": _Verb(
         "measure",
         "Measure this machine in about a second: ports, clock, caches, memory, "
@@ -57,31 +56,20 @@ _VERBS = {
         "serve",
         "Serve MODELs over HTTP: the Open Inference Protocol, and OpenAI's interface for "
         "text."),
-    "opt": _Verb("opt", "Run passes on FILE, a program in weft's text form (- is standard input)."),
+    "opt": _Verb("opt", "Run passes on FILE, a program as text (- is standard input)."),
     "passes": _Verb("catalogues", "List the passes of the compiler, or describe the pass NAME."),
     "inspect": _Verb("inspect", "Show how MODEL is compiled."),
     "view": _Verb("view", "Show how MODEL is compiled on an interactive page."),
-    "ops": _Verb(
-        "catalogues",
-        "List the operators, search them for a word, or show the page of operator "
-        "NAME."),
-    "targets": _Verb(
-        "info",
-        "Show this machine's target, the kinds of targets, and the CPUs to compile "
-        "for by name."),
+    "ops": _Verb("catalogues", "List the operators, search them, or show the page of NAME."),
+    "targets": _Verb("info", "Show this machine's target, and what else weft compiles for."),
     "chat": _Verb("language", "Talk with MODEL, a Hugging Face folder or a GGUF file."),
-    "generate": _Verb("language",
-                      "Continue a text with MODEL, a Hugging Face folder or a GGUF file."),
+    "generate": _Verb("language", "Continue a text with MODEL, a folder or a GGUF file."),
     "embed": _Verb("language", "Print a vector for each of TEXTS as a line of JSON."),
-    "perplexity": _Verb(
-        "language",
-        "Print the perplexity of MODEL on the text of FILE (- is standard input)."),
+    "perplexity": _Verb("language", "Print the perplexity of MODEL on FILE (- is standard input)."),
     "debug": _Verb("debug", "Compare every tensor of MODEL with another evaluation."),
-    "explain": _Verb(
-        "explain", "Explain the error CODE, which messages begin with; without CODE, list all."),
+    "explain": _Verb("explain", "Explain the error CODE, or list all codes."),
     "cache": _Verb("cache", "Show the cache of compiled code, or clear it."),
-    "warm": _Verb(
-        "warm", "Build kernels into the cache, so that models that need them compile faster."),
+    "warm": _Verb("warm", "Build kernels into the cache, so that models compile faster."),
     "doctor": _Verb("info", "Show the installation of weft, and list every setting."),
 }
 
@@ -156,16 +144,18 @@ def _show_man_page(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 def cli() -> None:
     """Compile deep learning models to machine code, and inspect every stage.
 
-    A model is an ONNX file or a program in weft's text form (.ir). run, bench and profile also take
-    a compiled artifact (.weft).
+    A model is a file of ONNX, torch.export (.pt2), TensorFlow (.pb, .tflite, the folder of a
+    SavedModel), StableHLO (.mlir) or weft's text form (.ir). run, bench and profile also take a
+    compiled artifact (.weft).
 
     \b
     weft compile model.onnx -o model.weft     an artifact that runs without a compiler
     weft export net.ir -o net.onnx            the model in another format
+    weft quantize model.onnx -o small.ir      the model in fewer bits
     weft run model.weft --inputs x.npz        run it
     weft bench model.onnx --threads 1         time it
     weft profile model.onnx                   time each kernel
-    weft tune model.onnx --records r.jsonl    choose kernels by measured times
+    weft tune model.onnx --budget 10m         search for faster kernels
     weft serve model.weft --port 8000         serve it over HTTP
     weft inspect model.onnx --stage llvm      any stage as text
     weft inspect model.onnx --html out.html   all stages on one page

@@ -27,7 +27,7 @@ from weft.support.plugins import load_plugins
 def opt_command(file: BinaryIO, passes: str, output: Path | None, target: str | None, *,
                 print_between_passes: bool, time_passes: bool, verify: bool,
                 list_passes: bool) -> None:
-    """Run passes on FILE, a program in weft's text form (- is standard input).
+    """Run passes on FILE, a program as text (- is standard input).
 
     \b
     weft opt net.ir -p fold_constant,dead_code_elimination

@@ -46,7 +46,7 @@ Shapes = tuple[tuple[str, tuple[object, ...]], ...]
 def run_command(model: str, target: str | None, shapes: Shapes, opt_level: int,
                 inputs: Path | None, fill: str, threads: int | None,
                 output: Path | None) -> None:
-    """Run MODEL once: an artifact, or a model that is compiled first.
+    """Run MODEL once: an artifact, or a model to compile first.
 
     \b
     weft run model.weft --inputs x.npz -o y.npz

@@ -25,7 +25,7 @@ from weft.cli.common import print_json, session, shapes_option
 def warm_command(models: tuple[str, ...], level: str, into: Path | None,
                  shapes: tuple[tuple[str, tuple[object, ...]], ...], *, list_only: bool,
                  as_json: bool) -> None:
-    """Build kernels into the cache, so that models that need them compile faster.
+    """Build kernels into the cache, so that models compile faster.
 
     MODELS are files, or names of common networks; by default all of these. Any model with the same
     kernels finds them: another depth or other weights change nothing, other sizes do.

@@ -170,6 +170,14 @@ class Backend(abc.ABC, Generic[T]):
         """
         raise self._unsupported("programs for simulated devices", target)
 
+    def build_loop(self, symbol: str, program: LaunchProgram, target: T, *, has_workspace: bool
+                   ) -> bytes:
+        """Object code of a kernel that makes the launches of a program without constants.
+
+        It takes the inputs, the outputs, and with ``has_workspace`` the arena.
+        """
+        raise self._unsupported("loops as kernels", target)
+
     def support_objects(self, target: T) -> tuple[bytes, ...]:
         """Object code that every loaded program contains beside its kernels."""
         return ()

@@ -97,6 +97,10 @@ class CostModel:
         return self.launch_seconds + max(flops / self.flops_per_second,
                                          moved_bytes / self.bytes_per_second)
 
+    def work_seconds(self, flops: float, moved_bytes: float, itemsize: int) -> float:  # noqa: ARG002
+        """Seconds of so many operations on elements of ``itemsize`` bytes, or of the transfers."""
+        return self.kernel_seconds(flops, moved_bytes)
+
     def call_seconds(self, call: Call) -> float:
         """Seconds of a call by the default schedule, estimated from its types alone."""
         work = call_work(call)

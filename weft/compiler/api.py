@@ -22,6 +22,7 @@ from weft.support.file_content import FileContent
 from weft.support.interpreter import rare_collections
 
 if TYPE_CHECKING:
+    from weft.compiler.cache import Remember
     from weft.compiler.compile_model import ModelCompiler
     from weft.compiler.device_options import DevicesLike, PlacementLike
     from weft.compiler.extensions import PassesLike, RulesLike, TirPassesLike
@@ -72,9 +73,9 @@ def compile(
     """Compile ``model`` for ``target``.
 
     ``model`` is a path (ONNX, a GraphDef as ``.pb`` or ``.pbtxt``, text of the functional IR as
-    ``.ir``), the bytes of an ONNX model, an ``onnx.ModelProto``, a ``torch.nn.Module`` (with
-    ``example_inputs``), ``torch.export.ExportedProgram``, ``weft.graph.Graph``, ``IRModule``,
-    ``Function`` or ``@weft.function``.
+    ``.ir``), the bytes of an ONNX model, or a model of another kind: ``onnx.ModelProto``; modules
+    of torch and ``weft.nn`` and functions of tensors (with ``example_inputs``);
+    ``ExportedProgram``, ``weft.graph.Graph``, ``IRModule``, ``Function``, ``@weft.function``.
 
     ``target`` is a ``Target`` or its text (``"llvm -mcpu=haswell"``); by default this machine. For
     a GPU (``"cuda -arch=sm_90a"``), what it cannot run is compiled for this machine's CPU, or for
@@ -126,15 +127,24 @@ def compile_recorded(module: IRModule, state: Mapping[str, str] | None = None) -
 
 def _compile(model: ModelLike, examples: Examples, request: CompileRequest) -> Executable:
     """Compile a model; the content of a file is read while the compiler is imported."""
-    file = note = None
-    if isinstance(model, (str, os.PathLike)):
+    if not isinstance(model, (str, os.PathLike)):
+        # Models of other libraries may leave cyclic garbage that holds weights.
+        with rare_collections():
+            return _compile_cold(model, examples, request, None, None)
+    with rare_collections(ages=True):
         if examples is None:
             found = open_warm(Path(model), request, partial(_compiler_of, model, request))
             if found is not None:
                 return found
-        model = file = FileContent.of(model)
+        file = FileContent.of(model)
         note = partial(remember, Path(file), request)
-    with _read_ahead(file, request), rare_collections(), progress.work():
+        return _compile_cold(file, examples, request, file, note)
+
+
+def _compile_cold(model: ModelLike, examples: Examples, request: CompileRequest,
+                  file: FileContent | None, note: Remember | None) -> Executable:
+    """Compile a model whose code may be in the cache, or which is ``file``."""
+    with _read_ahead(file, request), progress.work():
         from weft.compiler.compile_model import compile_model
 
         return compile_model(model, examples, request, note)
@@ -174,7 +184,7 @@ def _is_first_and_large(file: FileContent, request: CompileRequest) -> bool:
         return False  # the front end reports it
     if size < _LARGE_BYTES or jobs <= 1 or compiler_is_loaded():
         return False
-    from weft.compiler.build.fingerprint import holds_kernels
+    from weft.support.fingerprint import holds_kernels
 
     # A model whose kernels others have too needs few new ones. If not, processes start later.
     return not holds_kernels()

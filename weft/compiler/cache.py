@@ -8,7 +8,9 @@ a later start of the same model was not warm.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import importlib
 import json
 import os
 import threading
@@ -22,7 +24,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.compiler.build.fingerprint import compiler_digest, key_of
 from weft.compiler.extensions import is_self_contained, may_use_extensions
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.code import ModelCode, PerShape
@@ -34,9 +35,13 @@ from weft.ir import Constant, post_order
 from weft.runtime.arena import address_of
 from weft.strategy.records import active_records
 from weft.support.cache import DiskCache, open_cache
+from weft.support.cache_entry import EntryWriter
 from weft.support.dataclass import dataclass
 from weft.support.fallback import FallbackLog, recording, report_all
 from weft.support.file_content import FileContent, FileStates, file_state, release_pages
+from weft.support.fingerprint import compiler_digest, key_of
+from weft.support.interpreter import interrupts_held
+from weft.support.libc import trim_heap
 from weft.support.log import Level, debug
 
 # Writing this many bytes takes longer than what is left to do after they are packed.
@@ -79,6 +84,8 @@ def cached(source: Source, options: CompileOptions, make: Callable[[Memory], Pro
         source.preload()
         code = _found_or_made(source, options, make, remember, log)
         _release_weights(source)
+    if isinstance(code, ModelCode) and code.constants.nbytes >= _SLOW_BYTES:
+        trim_heap()  # of what passes and packing left
     debug(Level.CACHE, "compiler", f"compiled in {time.perf_counter() - start:.2f} s")
     return code
 
@@ -93,16 +100,19 @@ def _release_weights(source: Source) -> None:
 def _found_or_made(source: Source, options: CompileOptions, make: Callable[[Memory], ProgramCode],
                    remember: Remember | None, log: FallbackLog) -> ProgramCode:
     cache = None if shows_stages() else open_cache()
-    key = "settings turn the cache off, or ask to show or verify stages" if cache is None \
-        else model_key(source, options)
-    entry = _Entry(cache, key, source.file, remember)
-    found = entry.read()
+    is_new = cache is not None and _is_of_new_size(cache, source)
+    if is_new:
+        _import_compiler(source)
+    key = (lambda: "settings turn the cache off, or ask to show or verify stages") \
+        if cache is None else key_later(source, options)
+    entry = _Entry(cache, key, source, remember)
+    found = None if is_new else entry.read()
     if found is not None:
         return found
-    start = f"cold: {entry.missing()}"
-    debug(Level.CACHE, "compiler", start)
     try:
         made = make(entry.memory)
+        start = f"cold: {entry.missing()}"
+        debug(Level.CACHE, "compiler", start)
         code = replace(made, manifest=replace(made.manifest, fallbacks=log.found), start=start)
         is_current = active_records().digest == options.records  # not if tuning ran meanwhile
         if isinstance(code, ModelCode) and code.improve is not None:
@@ -114,66 +124,103 @@ def _found_or_made(source: Source, options: CompileOptions, make: Callable[[Memo
         entry.close()
 
 
+def _is_of_new_size(cache: DiskCache, source: Source) -> bool:
+    """Whether no model in a file of this size was kept, so that compiling need not wait for the
+    digest of its content.
+    """
+    key = _key_of_size(source)
+    return key is not None and cache.get(key) is None
+
+
+def _key_of_size(source: Source) -> str | None:
+    try:
+        size = None if source.file is None else os.stat(source.file).st_size  # noqa: PTH116
+    except (OSError, ValueError):
+        return None  # the import reports it
+    return None if size is None else key_of("size of a model", source.kind, str(size))
+
+
+def _import_compiler(source: Source) -> None:
+    """Import what a compilation needs, while the file is being read."""
+    if source.file is not None and source.file.is_being_read:
+        with interrupts_held():
+            importlib.import_module("weft.compiler.program.build")
+
+
 def model_key(source: Source, options: CompileOptions) -> ModelKey | str:
     """The key under which a compiled model is kept, or why it is not kept.
 
     Not kept are models whose code a user's operator, hook, strategy, pass, rule, converter or code
     generator may decide, because no digest covers the sources of those.
     """
+    return key_later(source, options)()
+
+
+def key_later(source: Source, options: CompileOptions) -> Callable[[], ModelKey | str]:
+    """``model_key``, as a function that waits for content that is still being hashed."""
     if options.codegens or options.extensions:
-        return "passes, rules or code generators of the user decide about the code"
+        return lambda: "passes, rules or code generators of the user decide about the code"
     own = source.module.functions.values() if source.module is not None else ()
     if not all(is_self_contained(function, options.target) for function in own):
-        return "operators or strategies of the user decide about the code"
-    digest = source.digest()
-    if isinstance(digest, str):
-        return digest
-    if may_use_extensions(digest.operators, options.target):
-        return "operators or strategies of the user decide about the code"
+        return lambda: "operators or strategies of the user decide about the code"
+    later = source.digest_later()
     parts = {"weft, or a library that it uses,": compiler_digest()[:16],
              **{f"the option {name}": value for name, value in options.key_parts().items()}}
-    return ModelKey(key_of(source.kind, digest.text, options.key_text()), digest,
-                    {**digest.parts, **parts})
+
+    @functools.cache
+    def key() -> ModelKey | str:
+        digest = later()
+        if isinstance(digest, str):
+            return digest
+        if may_use_extensions(digest.operators, options.target):
+            return "operators or strategies of the user decide about the code"
+        return ModelKey(key_of(source.kind, digest.text, options.key_text()), digest,
+                        {**digest.parts, **parts})
+
+    return key
 
 
 class _Entry:
     """The entry of a model in the cache; its constants are written first, while they are packed.
 
-    ``key`` is the reason of a model that is not kept.
+    ``find_key`` gives the reason for a model that is not kept.
     """
 
-    def __init__(self, cache: DiskCache | None, key: ModelKey | str, file: FileContent | None,
-                 remember: Remember | None) -> None:
+    def __init__(self, cache: DiskCache | None, find_key: Callable[[], ModelKey | str],
+                 source: Source, remember: Remember | None) -> None:
         self._cache = cache
-        self._key = key
-        self._file = file
+        self._find_key = find_key
+        self._file = source.file
+        self._key_of_size = None if cache is None else _key_of_size(source)
         self._remember = remember
         self._blocks: list[OwnBlock] = []
 
     def read(self) -> ModelCode | None:
         """The code of the entry, whose changes of plan are reported again; ``None``: no entry."""
-        if self._cache is None or isinstance(self._key, str):
+        key = self._find_key()
+        if self._cache is None or isinstance(key, str):
             return None
-        found = self._cache.get(self._key.text)
+        found = self._cache.get(key.text)
         if found is None:
             return None
         debug(Level.CACHE, "compiler", "the whole model was in the cache")
-        self._note(self._cache, self._key)
+        self._note(self._cache, key)
         code = replace(ModelCode.from_payload(found), start=WARM)
         report_all(code.manifest.fallbacks)
         return code
 
     def missing(self) -> str:
         """Why there is no entry: the model is not kept, is new, or has other parts than before."""
-        if self._cache is None or isinstance(self._key, str):
-            return str(self._key)
-        identity = self._key.digest.identity
+        key = self._find_key()
+        if self._cache is None or isinstance(key, str):
+            return str(key)
+        identity = key.digest.identity
         if not identity:
             return "the cache has no entry for this program with these options"
         found = self._cache.get(_key_of_parts(identity))
         if found is None:
             return f"the cache has no entry for {identity}"
-        return _difference(json.loads(bytes(found)), self._key.parts) \
+        return _difference(json.loads(bytes(found)), key.parts) \
             or f"the entry for {identity} was evicted or could not be written"
 
     def memory(self, is_last: bool) -> OwnBlock:
@@ -182,12 +229,15 @@ class _Entry:
         With ``is_last`` the module with the constants is not compiled in another way if this fails,
         so memory with the content of the model's file is given back as it is packed.
         """
-        cache, key = self._cache, self._key
-        new_entry = None if cache is None or isinstance(key, str) else \
-            lambda size: cache.writer(key.text, size)
-        block = OwnBlock(new_entry, _Pages.of(self._file) if is_last else None)
+        block = OwnBlock(self._writer, _Pages.of(self._file) if is_last else None)
         self._blocks.append(block)
         return block
+
+    def _writer(self, size: int) -> EntryWriter | None:
+        key = self._find_key()
+        if self._cache is None or isinstance(key, str):
+            return None
+        return self._cache.writer(key.text, size)
 
     def write(self, code: ModelCode) -> None:
         """Write the rest of the code, unless files of weights have changed meanwhile.
@@ -195,7 +245,7 @@ class _Entry:
         Large constants that are not in its file yet are written by a thread, which the interpreter
         waits for before it exits.
         """
-        cache, key = self._cache, self._key
+        cache, key = self._cache, self._find_key()
         if cache is None or isinstance(key, str) or not key.is_current:
             return
         packing = next((found for block in self._blocks
@@ -231,9 +281,10 @@ class _Entry:
         return made
 
     def close(self) -> None:
-        """Remove the files of blocks that are not part of the entry."""
+        """Remove the files of blocks that are not part of the entry; blocks refer to it."""
         for block in self._blocks:
             block.abandon()
+        self._blocks.clear()
 
     def _finish_later(self, *arguments: Any) -> None:
         """``_finish`` in a thread that gives way to calls of the model."""
@@ -255,6 +306,8 @@ class _Entry:
     def _note(self, cache: DiskCache, key: ModelKey) -> None:
         """Keep the parts of the key, and what warm starts need: the states of the files."""
         digest = key.digest
+        if self._key_of_size is not None and cache.get(self._key_of_size) is None:
+            cache.put(self._key_of_size, b"some")
         if digest.identity:
             cache.put(_key_of_parts(digest.identity), json.dumps(dict(key.parts)).encode())
         if self._remember is not None:

@@ -17,6 +17,7 @@ import numpy as np
 from weft.compiler.fallbacks import program_for_shapes, program_of_weights
 from weft.runtime.executable import Executable
 from weft.runtime.programs_by_size import KeptPrograms, Shapes
+from weft.support.config import config
 from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError, InternalError, OptionError
 from weft.support.fallback import Fallback, report
@@ -120,6 +121,31 @@ class Compilation:
         """See ``Recompiler.specialize``."""
         by_name = {spec.name: s for spec, s in zip(whole.inputs, shapes, strict=True)}
         return self.compiler.at(self.options.at(by_name))
+
+    def for_sizes(self, whole: Executable, sizes: Sequence[Mapping[str, int]]
+                  ) -> Improvement | None:
+        """See ``Recompiler.for_sizes``; the weights are those of ``whole``."""
+        from weft.compiler.open_model import load_launcher
+        from weft.compiler.program.constants import BesideBlock
+        from weft.ir.symbol import SizeRange
+        from weft.runtime.improvement import Improvement
+
+        launcher = whole.launcher
+        if launcher is None or self.compiler.source is None or whole.manifest.vm is not None \
+                or not launcher.starts_from_objects:
+            return None
+        compiler, manifest, constants = self.compiler, whole.manifest, launcher.constants
+        frequent = tuple(tuple((name, SizeRange(size, size)) for name, size in one.items())
+                         for one in sizes)
+        options = dataclasses.replace(self.options, tier="full", frequent=frequent)
+
+        def make() -> ModelCode:
+            with config(progress=False):
+                made = compiler.code_in(options, lambda _: BesideBlock(manifest, constants))
+            threads = dataclasses.replace(made.manifest, threads=manifest.threads)
+            return dataclasses.replace(made, manifest=threads)
+
+        return Improvement(make, partial(load_launcher, options=options), manifest.signature())
 
     def beyond(self, whole: Executable, shapes: Shapes) -> Fallback | None:
         """See ``Recompiler.beyond``.
@@ -274,15 +300,6 @@ def unpickled(payload: bytes, options: CompileOptions) -> Executable:
 
     code = ModelCode.from_payload(memoryview(payload))
     return open_program(code, options, Compilation(_NoModel(options), code, counts=True))
-
-
-def compilation_of(executable: Executable) -> Compilation:
-    """Where a compiled model came from; ``OptionError`` for a loaded artifact."""
-    found = executable.recompiler
-    if not isinstance(found, Compilation):
-        raise OptionError("a loaded artifact has no compilation", got=executable,
-                          help="use the executable that weft.compile returns")
-    return found
 
 
 def export_with_state(model: Executable, states: Mapping[str, np.ndarray],

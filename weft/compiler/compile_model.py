@@ -140,7 +140,7 @@ def compile_model(model: ModelLike, examples: Examples, request: CompileRequest,
         values = compiler.source.initial_values()
         if values:  # state is memory of the device; an executable for another machine has none
             for name in values.keys() & executable.state.keys():
-                executable.state[name] = values[name]  # type: ignore[index]  # of State
+                executable.state[name] = values[name]  # of State
         return executable
 
 

@@ -175,7 +175,8 @@ class _Writer:
             if table is not None:
                 made = _with_dynamic_kernels(made, chosen, table, log)
             own = replace(made.manifest, threads=code.manifest.threads)
-            yield _label(level or own.target.cpu), replace(made, manifest=own), chosen, log
+            label = own.target.cpu if not level or " " in level else level
+            yield _label(label), replace(made, manifest=own), chosen, log
 
     def _program(self, label: str, code: ModelCode, options: CompileOptions, log: FallbackLog,
                  states: Sequence[np.ndarray]) -> NativeProgram:
@@ -261,6 +262,8 @@ def _at_level(target: Any, level: str) -> CpuTarget:
     """The target for another CPU of the same architecture."""
     if not isinstance(target, CpuTarget):
         raise OptionError("levels are for programs of CPUs", got=target)
+    if level.split(" ", 1)[0] in (CpuTarget.kind, *CpuTarget.names):
+        return CpuTarget.of(level)
     known = named_cpus(target.arch)
     if level not in known:
         raise OptionError(f"unknown CPU {level!r} of {target.arch}", expected=", ".join(known))

@@ -78,7 +78,7 @@ def _check_pass(item: object) -> None:
         return
     is_class = isinstance(item, type) and issubclass(item, Pass)
     raise OptionError("not a pass", got=repr(item), expected="an instance of weft.ir.Pass",
-                      help=f"write {item.__name__}()" if is_class else None)  # type: ignore[attr-defined]
+                      help=f"write {item.__name__}()" if is_class else None)
 
 
 def is_self_contained(function: Function, target: Target) -> bool:
@@ -137,4 +137,4 @@ def _has_own_hooks(op: Op) -> bool:
 
 def is_own(maker: Any) -> bool:
     """Whether weft defines a function, or the class of an object."""
-    return maker is None or getattr(maker, "__module__", "").startswith("weft.")
+    return maker is None or (getattr(maker, "__module__", None) or "").startswith("weft.")

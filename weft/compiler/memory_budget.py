@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.codegen import backend_of
-from weft.compiler.build.kernel import lower_kernel
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.program import KernelSource, Program
-from weft.compiler.program.within_budget import KernelCosts, within_budget
-from weft.compiler.transformations.parameters import imported
 from weft.frontend.source import ModelLike
 from weft.ir import Call, IRModule, PassContext, post_order, run_pass
 from weft.runtime.sizes import evaluate
 from weft.support.errors import OptionError
 from weft.transform.analysis.graph import traits_of
-from weft.transform.autodiff.checkpoint.recompute import Recompute
 from weft.transform.external.generate_external import external_code_of
+
+if TYPE_CHECKING:  # few models have a budget
+    from weft.compiler.program.within_budget import KernelCosts
 
 ATTRIBUTE = "memory_budget"
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20,
@@ -48,8 +47,12 @@ def remat(
     ``model`` is usually a gradient, ``weft.grad(..)``; ``inputs`` and ``example_inputs`` are those
     of ``weft.compile``. Raises ``OptionError`` for a budget that is not a number of bytes.
     """
+    from weft.compiler.transformations.parameters import imported
+
     mod = imported(model, inputs, example_inputs)
     if mirror is not None:
+        from weft.transform.autodiff.checkpoint.recompute import Recompute
+
         mod = run_pass(Recompute(mirror=mirror), mod, PassContext())
     return mod if budget is None else mod.with_attrs(**{ATTRIBUTE: bytes_in(budget)})
 
@@ -75,13 +78,19 @@ def budget_of(mod: IRModule) -> int | None:
 
 def within(program: Program, budget: int, options: CompileOptions) -> Program:
     """``within_budget`` with the costs of kernels for the target of ``options``."""
+    from weft.compiler.program.within_budget import within_budget
+
     return within_budget(program, budget, lambda made: {
         number: _costs(source, options) for number, source in enumerate(made.kernels)})
 
 
 def _costs(source: KernelSource, options: CompileOptions) -> KernelCosts:
+    from weft.compiler.program.within_budget import KernelCosts
+
     if external_code_of(source.function) is not None:
         return KernelCosts(0.0, 0, may_repeat=False)
+    from weft.compiler.build.kernel import lower_kernel  # imports schedules and loops
+
     lowered = lower_kernel(source.name, source.function, options.target,
                            options.extensions.tir_passes)
     moved = evaluate(lowered.bytes_moved, {})

@@ -51,7 +51,8 @@ class CompileOptions:
     ``symbolic_sizes``: whether a model with dynamic shapes gets one program for all sizes.
     ``data_sizes``: whether sizes that data determines are symbols, not unknown.
     ``specialize`` are the sizes for which its kernels get variants: for each variant the names of
-    symbols, or products of them (``"batch*seq"``), with their ranges. ``state`` are outputs and the
+    symbols, or products of them (``"batch*seq"``), with their ranges. ``frequent`` are the like for
+    kernels that give the same bits at any sizes. ``state`` are outputs and the
     inputs that they are the next values of, by name. ``host`` is the target of the parts of a
     program that run on the host beside a device; ``None``: this machine's CPU. ``outputs`` are the
     tensors to compute, by the names of the model; ``None``: its outputs. ``devices`` are those that
@@ -80,6 +81,7 @@ class CompileOptions:
     soft_placement: bool = False
     tier: str = "full"
     precision: str = "fp32"
+    frequent: tuple[tuple[tuple[str, SizeRange], ...], ...] = ()
 
     @staticmethod
     def make(
@@ -181,6 +183,7 @@ class CompileOptions:
                  "specialize", "state", "data_sizes", "outputs", "precision"]
         if self.devices or self.placement is not None:
             names += ["devices", "placement", "soft_placement"]
+        names += ["frequent"] if self.frequent else []
         parts = {name: str(getattr(self, name)) for name in names}
         if self.host is not None or backend_of(self.target).device != HOST:
             parts["host"] = str(self.host_target)

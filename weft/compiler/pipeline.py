@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.compiler.decisions import ExplainDecisions
 from weft.compiler.options import CompileOptions
 from weft.compiler.phases import Phase, with_passes
 from weft.compiler.precision import with_precision
@@ -33,7 +32,7 @@ from weft.ir import (
 from weft.ir.instruments import readable
 from weft.ir.passes import Instrument
 from weft.ir.rewrite.rules import KNOWN_RULES, RuleSet
-from weft.strategy import layout_hooks, legalizations
+from weft.strategy.kept_hooks import kept_layout_hooks, kept_legalizations
 from weft.support import progress, trace
 from weft.support.config import config
 from weft.support.errors import OptionError
@@ -54,18 +53,14 @@ from weft.transform import (
     FoldScaleAxis,
     FuseAttention,
     FuseOps,
-    GenerateExternal,
-    Inline,
     Legalize,
     PackBlockWeights,
-    PartitionGraph,
     PlanDevices,
     QnnCanonicalize,
     RemoveUnusedFunctions,
     SimplifyExpr,
     SimplifyInference,
     ToGraphNormalForm,
-    check_same_values,
 )
 from weft.transform.analysis.effects import touches_references
 from weft.transform.rules import SIMPLIFICATIONS
@@ -165,6 +160,8 @@ def phases_of(options: CompileOptions) -> tuple[Phase, ...]:
 
 def _with_codegens(codegens: Sequence[str]) -> tuple[Phase, ...]:
     """``PIPELINE`` with external code generators ahead of every pass that changes the program."""
+    from weft.transform import GenerateExternal, Inline, PartitionGraph
+
     passes: list[Pass] = [ToGraphNormalForm()]  # regions are cut along sharing, not along lets
     for name in codegens:
         passes += [PartitionGraph(compiler=name), GenerateExternal(compiler=name)]
@@ -197,8 +194,10 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
     passes = {*PASSES, *(i.item.name for i in options.extensions.passes)}
     _check_names("WEFT_PRINT_BEFORE", config.print_before, "pass", passes)
     _check_names("WEFT_PRINT_AFTER", config.print_after, "pass", passes)
-    _check_names("WEFT_EXPLAIN", config.explain, "rule or operator",
-                 ("placement", *KNOWN_RULES, *OPS))
+    if config.explain:
+        known = {rule.name for rule in SIMPLIFICATIONS}.union(KNOWN_RULES)
+        _check_names("WEFT_EXPLAIN", config.explain, "rule or operator",
+                     ("placement", *known, *OPS))
     after = ("all",) if enabled(Level.PASSES) else config.print_after
     if after or config.print_before:
         instruments.append(PrintInstrument(before=config.print_before, after=after))
@@ -208,13 +207,15 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
         compare = compare_modules if config.verify >= 3 else compare_effects
         instruments.append(VerifyInstrument(compare))
     facts: dict[str, Any] = {
-        "alter_layout": layout_hooks(options.target),
-        "legalize": legalizations(options.target),
+        "alter_layout": kept_layout_hooks(options.target),
+        "legalize": kept_legalizations(options.target),
         "winograd": options.winograd,
     }
     if options.extensions.rules:
         facts["simplify_rules"] = RuleSet(*options.extensions.rules, SIMPLIFICATIONS)
     if config.explain:
+        from weft.compiler.decisions import ExplainDecisions
+
         explain = ExplainInstrument(config.explain)
         facts |= {"explain": config.explain, "rewrite_stats": explain.stats}
         instruments += [explain, ExplainDecisions(options.target)]
@@ -236,6 +237,8 @@ def compare_modules(before: IRModule, after: IRModule) -> None:
 
     Programs whose inputs are tuples or have dynamic shapes are not compared.
     """
+    from weft.transform import check_same_values
+
     check_same_values(before, after, seed=config.seed)
 
 

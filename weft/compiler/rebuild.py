@@ -30,7 +30,7 @@ def rebuilt(program: PortableProgram, threads: int | None) -> Executable:
     module = module_of(program)
     made = compile(module, **_arguments(program.options, threads))
     for name, value in program.initial.items():
-        made.state[name] = value  # type: ignore[index]  # of State
+        made.state[name] = value  # of State
     return made
 
 

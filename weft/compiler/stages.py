@@ -98,7 +98,6 @@ class Stages:
         with self.options.settings():
             return "\n".join(kernel_texts(kernels_of(mod), self.options, stage))
 
-
     def _devices_text(self) -> str:
         """The imported program after ``plan_devices``, with the device of each expression."""
         plan = PlanDevices(devices=self.options.device_names, soft=self.options.soft_placement)

@@ -25,6 +25,7 @@ from weft.compiler.request import CompileRequest
 from weft.runtime.artifact_format import CodePayload, read_payload
 from weft.runtime.devices.cpu import host
 from weft.runtime.devices.cpu.elf.loader import ObjectLibrary, loads_objects
+from weft.runtime.devices.cpu.threads import num_threads
 from weft.runtime.executable import Executable, open_executable
 from weft.runtime.launchers import Code, check_machine, launcher_of
 from weft.support.cache import DiskCache, EntryState, default_directory, open_cache
@@ -34,6 +35,7 @@ from weft.support.fallback import report_all
 from weft.support.file_content import FileState, FileStates, file_state, own_sources
 from weft.support.log import Level, debug, enabled
 from weft.support.plugins import LIBRARIES
+from weft.support.records_file import records_file, records_state
 
 if TYPE_CHECKING:
     from weft.compiler.program.code import ModelCode
@@ -43,6 +45,10 @@ WARM = "warm: code and weights came from the disk cache"
 # Modules that users import to change what weft compiles.
 _CHANGED_BY_USERS = ("weft.strategy", "weft.codegen", "weft.tir.transform.registered",
                      "weft.transform.external", "weft.compiler.extensions")
+# Tables of modules that processes also import for other purposes, to which users may add.
+_TABLES_OF_USERS = {"weft.ir.passes": "INSERTED_PASSES",
+                    "weft.ir.rewrite.rules": "REGISTERED_RULES"}
+_FRONT_ENDS = ("onnx", "stablehlo", "tflite", "torch")
 # Settings that do not decide about code.
 _WITHOUT_EFFECT = frozenset(["build_jobs", "cache_dir", "cache_size", "debug", "hash_models",
                              "no_cache", "perf_map", "seed", "store", "threads", "trace"])
@@ -55,11 +61,9 @@ def open_warm(model: Path | IRModule, request: CompileRequest, again: Callable[[
 
     ``again`` gives the compiler of the model, when somebody asks for what only it knows.
     A process that has imported the compiler compiles: its user may have registered operators or
-    passes since. So may one that records tensors without it (``is_extended``).
+    passes since. So may the user of one that has not (``is_extended``).
     """
-    if compiler_is_loaded() or not loads_objects() or not _has_digest(request):
-        return None
-    if not isinstance(model, Path) and is_extended():
+    if compiler_is_loaded() or not loads_objects() or not _has_digest(request) or is_extended():
         return None
     with request.settings():
         cache = None if shows_stages() else open_cache()
@@ -79,22 +83,29 @@ def compiler_is_loaded() -> bool:
 
 def is_extended() -> bool:
     """Whether the user may have changed what weft compiles: strategies, loops, back ends, passes,
-    rules, or hooks of operators.
+    rules, front ends, converters, or hooks of operators.
     """
     if not sys.modules.keys().isdisjoint(_CHANGED_BY_USERS):
         return True
-    from weft.ir.passes import INSERTED_PASSES
-    from weft.ir.rewrite.rules import REGISTERED_RULES
+    tables = [getattr(sys.modules.get(module), table, ())
+              for module, table in _TABLES_OF_USERS.items()]
+    tables += [converters.of_users() for name in _FRONT_ENDS if (converters := getattr(
+        sys.modules.get(f"weft.frontend.{name}.registry"), "CONVERTERS", None)) is not None]
+    openers = [one.opener for one in getattr(
+        sys.modules.get("weft.frontend.source"), "FRONT_ENDS", {}).values()]
+    return any(map(len, tables)) or not all(map(_is_own, openers)) or not _own_hooks()
 
-    return bool(len(INSERTED_PASSES) or len(REGISTERED_RULES)) or not _own_hooks()
+
+def _is_own(module: str) -> bool:
+    return module.startswith("weft.")
 
 
 def _own_hooks() -> bool:
     """Whether weft defined all hooks of operators; users have not touched unloaded ones."""
-    from weft.ir import OPS
-
-    return all(origin.module.startswith("weft.")
-               for name in OPS.loaded() for origin in OPS.get(name).origins.values())
+    operators = getattr(sys.modules.get("weft.ir"), "OPS", None)
+    return operators is None or all(
+        _is_own(origin.module)
+        for name in operators.loaded() for origin in operators.get(name).origins.values())
 
 
 def shows_stages() -> bool:
@@ -148,7 +159,7 @@ def _has_digest(request: CompileRequest) -> bool:
 def request_key(model: Path | IRModule, request: CompileRequest) -> str:
     """A digest of what decides about the code of a program, or of a file besides its content."""
     settings = {name: getattr(config, name) for name in knobs() if name not in _WITHOUT_EFFECT}
-    records = None if config.records is None else file_state(config.records)
+    records = _records()
     subject: object
     if isinstance(model, Path):
         subject = model.absolute()
@@ -164,6 +175,14 @@ def request_key(model: Path | IRModule, request: CompileRequest) -> str:
     for part in parts:
         digest.update(f"{part!s}\0".encode())
     return digest.hexdigest()
+
+
+def _records() -> tuple[int, ...] | None:
+    path = records_file()
+    try:
+        return None if path is None else (num_threads(), *records_state(path))
+    except OSError:
+        return None
 
 
 def _shapes(request: CompileRequest) -> object:
@@ -204,7 +223,6 @@ def _states() -> Iterator[object]:
 
 def _opened(payload: CodePayload, request: CompileRequest, again: Callable[[], Compiler]
             ) -> Executable | None:
-    report_all(payload.manifest.fallbacks)
     manifest = replace(payload.manifest, threads=request.threads())
     if manifest.target.kind != "cpu" or not launcher_of(manifest).starts_from_objects:
         return None
@@ -212,6 +230,7 @@ def _opened(payload: CodePayload, request: CompileRequest, again: Callable[[], C
         check_machine(manifest.target)
     except ArtifactError:  # code for another CPU
         return None
+    report_all(manifest.fallbacks)
     return open_executable(
         Code(manifest, lambda: ObjectLibrary(payload.objects), payload.constants, start=WARM),
         _Again(again, counts=bool(manifest.counts)))

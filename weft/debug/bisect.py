@@ -7,7 +7,7 @@ from dataclasses import field
 import numpy as np
 
 from weft.codegen import backend_of
-from weft.compiler.build.kernel import BuiltKernel
+from weft.compiler.build.built_kernel import BuiltKernel
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.pipeline import run_pipeline
 from weft.compiler.program.lowering import try_lower_program
@@ -155,7 +155,7 @@ def _block(value: np.ndarray) -> AlignedBlock:
 def _first_values(program: Program, model: ModelTensors) -> dict[BufferRef, np.ndarray]:
     inputs = {BufferRef(BufferKind.INPUT, n): model.feeds[port.name]
               for n, port in enumerate(program.inputs)}
-    constants = {BufferRef(BufferKind.CONSTANT, n): value
+    constants = {BufferRef(BufferKind.CONSTANT, n): np.asarray(value)
                  for n, value in enumerate(program.constants)}
     return {**inputs, **constants}
 

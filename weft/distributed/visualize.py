@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
-from weft.ir import Op
+from weft.ir import Call, Expr, GlobalVar, Op
 from weft.ir.sharding import Mesh, Sharding
+from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
+from weft.transform.sharding.blocks import calls_behind
+from weft.transform.sharding.costs import call_cost, collective_name
 from weft.transform.sharding.partition import Decided, Partitioned
+from weft.transform.sharding.steps import block_of
+
+if TYPE_CHECKING:
+    from weft.distributed.predict import Predicted, Prediction
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta")
 
@@ -49,15 +57,107 @@ def plan_table(part: Partitioned) -> Table:
                   title_justify="left")
     for name in ("operator", "results", "parts"):
         table.add_column(name)
-    table.add_column("bytes", justify="right")
+    for name in ("bytes", "behind"):
+        table.add_column(name, justify="right")
     table.add_column("operands gathered because")
+    behind = calls_behind(block_of(part.module))
     for decided in part.decisions:
-        table.add_row(*_row(decided))
+        table.add_row(*_row(decided, [behind[c] for c in decided.collectives if c in behind]))
+    table.caption = "behind: calls that a device computes while it waits for the bytes"
+    table.caption_justify = "left"
     return table
 
 
-def _row(decided: Decided) -> tuple[Any, ...]:
-    call, choice = decided.call, decided.choice
-    name = call.op.name if isinstance(call.op, Op) else "results"
-    return (name, " ".join(map(str, choice.results)), str(choice.parts),
-            f"{choice.nbytes:,.0f}" if choice.nbytes else "", decided.whole)
+def printed(shown: Any, width: int = 110) -> str:
+    """The text of an object that rich shows as a table."""
+    from rich.console import Console
+
+    text = io.StringIO()
+    Console(file=text, width=width).print(shown.__rich__())
+    return text.getvalue().rstrip()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What each call of a plan computes and exchanges, and why."""
+
+    part: Partitioned
+
+    def __str__(self) -> str:
+        return printed(self, width=140)
+
+    def __rich__(self) -> Table:
+        part, timed = self.part, bool(self.part.computing)
+        sums = f"computing {part.computing * 1e6:,.1f} us, exchange {part.exchanging * 1e6:,.1f} us"
+        table = Table(title=f"{part.mesh}: {sums}" if timed else str(part.mesh),
+                      title_justify="left", caption=part.because or None, caption_justify="left")
+        for name in ("operator", "results", "collectives"):
+            table.add_column(name)
+        for name in ("computing us", "exchange us", "bytes"):
+            table.add_column(name, justify="right")
+        table.add_column("because")
+        for decided in part.decisions:
+            table.add_row(*self._row(decided, timed))
+        return table
+
+    def _row(self, decided: Decided, timed: bool) -> list[str]:
+        calls = decided.collectives
+        names = ", ".join(dict.fromkeys(str(collective_name(c)) for c in calls))
+        exchange = sum(call_cost(c, self.part.mesh) for c in calls)
+        why = "; ".join(filter(None, (decided.because, decided.whole and
+                                      f"operands gathered: {decided.whole}")))
+        return [_called(decided), " ".join(map(str, decided.choice.results)), names,
+                f"{decided.choice.seconds * 1e6:,.1f}" if decided.choice.seconds else "",
+                f"{exchange * 1e6:,.1f}" if calls and timed else "",
+                f"{decided.nbytes:,.0f}" if decided.nbytes else "", why]
+
+
+def _called(decided: Decided) -> str:
+    name = _name(decided.call)
+    return name if decided.within is None else f"{name} of {_name(decided.within)}"
+
+
+def _name(node: Expr) -> str:
+    if not isinstance(node, Call):
+        return "if"
+    return f"@{node.op.name}" if isinstance(node.op, GlobalVar) else \
+        node.op.name if isinstance(node.op, Op) else "results"
+
+
+def _row(decided: Decided, behind: Sequence[int]) -> tuple[Any, ...]:
+    choice = decided.choice
+    return (_called(decided), " ".join(map(str, choice.results)), str(choice.parts),
+            f"{decided.nbytes:,.0f}" if decided.nbytes else "",
+            f"{min(behind)}" if behind else "", decided.whole)
+
+
+def prediction_table(prediction: Prediction) -> Table:
+    """The predicted times for each number of devices, beside the ideal ones."""
+    table = Table(title=f"step over {prediction.axis}; a device is {prediction.target}",
+                  title_justify="left")
+    for name in ("devices", "predicted us", "ideal us", "efficiency", "exchange us", "bytes"):
+        table.add_column(name, justify="right")
+    table.add_column("no plan because")
+    for row in prediction.rows:
+        ideal = f"{row.ideal * 1e6:,.1f}"
+        if row.why:
+            table.add_row(str(row.devices), "", ideal, "", "", "", row.why)
+        else:
+            table.add_row(str(row.devices), f"{row.seconds * 1e6:,.1f}", ideal,
+                          f"{row.ideal / row.seconds:.0%}", f"{row.exchanging * 1e6:,.1f}",
+                          f"{row.nbytes:,.0f}", "")
+    return table
+
+
+def steps_table(row: Predicted) -> Table:
+    """When a device begins each step, and how long it takes."""
+    table = Table(title=f"{row.devices} devices: {row.seconds * 1e6:,.1f} us",
+                  title_justify="left")
+    table.add_column("step")
+    for name in ("begins at us", "takes us", "bytes"):
+        table.add_column(name, justify="right")
+    for step in row.steps:
+        table.add_row(step.step, f"{step.begin * 1e6:,.1f}",
+                      f"{(step.end - step.begin) * 1e6:,.1f}",
+                      f"{step.nbytes:,.0f}" if step.nbytes else "")
+    return table

@@ -50,8 +50,15 @@ def backward(outputs: Sequence[Cell], gradients: Sequence[Any], *, retain_graph:
     """Accumulate the gradients of ``outputs`` in the ``grad`` of the leaves."""
     sweep = Sweep(create_graph=create_graph)
     sweep.start(outputs, gradients)
-    for leaf, gradient in sweep.run(retain_graph=retain_graph or create_graph):
+    outer, MODE.sweep = MODE.sweep, sweep
+    try:
+        leaves = sweep.run(retain_graph=retain_graph or create_graph)
+    finally:
+        MODE.sweep = outer
+    for leaf, gradient in leaves:
         _accumulate(leaf, gradient, create_graph=create_graph)
+    for action in sweep.at_end:
+        action()
 
 
 def gradients_of(outputs: Sequence[Cell], inputs: Sequence[Cell], gradients: Sequence[Any], *,
@@ -91,6 +98,10 @@ class Sweep:
         self.arriving: dict[Node, Arriving] = {}
         self.inner: dict[Node, Node] = {}
         self.roots: list[Node] = []
+        # What hooks of leaves ask for: to evaluate what is recorded and then do something, and
+        # to do something when all gradients are accumulated.
+        self.when_evaluated: Callable[[], None] | None = None
+        self.at_end: list[Callable[[], None]] = []
 
     def start(self, outputs: Sequence[Cell], gradients: Sequence[Any]) -> None:
         """Put the gradients that arrive at the results."""
@@ -139,6 +150,11 @@ class Sweep:
                 cell = node.grad()
                 if cell is not None:
                     leaves.append((cell, _hooked(cell._hooks, gradient)))  # noqa: SLF001
+                if self.when_evaluated is not None:
+                    action, self.when_evaluated = self.when_evaluated, None
+                    self._evaluate(leaves, *self.roots)
+                    recorded = 0
+                    action()
                 continue
             recorded += self._through(node, gradient)
             if recorded > AUTO_CUT and self.cuts and MODE.trace is None:
@@ -149,12 +165,12 @@ class Sweep:
         leaves.reverse()
         return leaves
 
-    def _evaluate(self, leaves: list[tuple[Cell, Node]]) -> None:
+    def _evaluate(self, leaves: list[tuple[Cell, Node]], *others: Node) -> None:
         """Cut the gradients recorded so far, which bounds the size of programs."""
         found = [g for g in self.arriving.values() if isinstance(g, Node)]
         found += [g for gs in self.arriving.values() if isinstance(gs, list) for g in gs if g]
         found += [gradient for _, gradient in leaves]
-        found += self.inner.values()
+        found += [*self.inner.values(), *others]
         pending = [node for node in found if node.value is None]
         if pending:
             evaluate(pending)
@@ -258,7 +274,7 @@ def gradients_through(node: Node, arriving: Sequence[Node | None], *, records: b
     if found is None:
         found = reverse_of(node, wanted, there, _gradients_inside)
         node.sig.rules[wanted, there] = found
-    return found.gradients(node, arriving, records=records)  # type: ignore[no-any-return]
+    return found.gradients(node, arriving, records=records)
 
 
 def _gradients_inside(results: Sequence[Node], arriving: Sequence[Node], inputs: Sequence[Node]

@@ -114,6 +114,7 @@ class _Mode(threading.local):
         self.pending: list[weakref.ref[Cell]] = []
         self.anomaly = False  # check all results for NaN and infinities
         self.autocast: dtype | None = None  # the narrow dtype of products
+        self.sweep: Any = None  # the pass of ``backward`` that runs (``backward.py``)
 
     @property
     def key(self) -> tuple[Any, ...]:

@@ -202,16 +202,17 @@ def _index(value: int) -> Expr:
 
 def _expressions(results: Sequence[Node], made: dict[Node, Expr]) -> list[Expr]:
     for node in order_of(results, set(made)):
-        expr = call_ir(node, tuple([_expression(a, made) for a in node.args]))
+        expr = call_ir(node, tuple([expression_of(a, made) for a in node.args]))
         stops = node.grad is None and node.sig.differentiable and any(
             a.grad is not None for a in node.args)
         if stops and node.sig.out.fields is None:
             expr = op.annotation.stop_gradient(expr, span=node.span)
         made[node] = expr
-    return [_expression(node, made) for node in results]
+    return [expression_of(node, made) for node in results]
 
 
-def _expression(node: Node, made: dict[Node, Expr]) -> Expr:
+def expression_of(node: Node, made: dict[Node, Expr]) -> Expr:
+    """The expression that ``made`` has for a node; that of a value is a constant."""
     found = made.get(node)
     if found is None:
         assert is_value(node)

@@ -11,7 +11,7 @@ import abc
 import itertools
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -296,6 +296,19 @@ class Node:
 def is_value(node: Node) -> bool:
     """Whether a node has its whole value."""
     return node.value is not None and node.value.__class__ is not tuple
+
+
+def depends_on(node: Node, sources: Container[Node]) -> bool:
+    """Whether a node is one of ``sources``, or computed from one."""
+    stack, seen = [node], {node}
+    while stack:
+        one = stack.pop()
+        if one in sources:
+            return True
+        new = [a for a in one.args if a not in seen]
+        seen.update(new)
+        stack += new
+    return False
 
 
 RECORDED, FREED = "recorded", "freed"

@@ -95,11 +95,11 @@ class _Translation:
         """A whole tensor as an expression."""
         if tensor in self._tensors:
             return self._tensors[tensor]
-        if not isinstance(tensor.op, ComputeOp) or isinstance(tensor.op, PlaceholderOp):
-            raise _NoFormError
         shape = _static(tensor.shape)
         if 0 in shape:
             return get_op("zeros")(shape=shape, dtype=tensor.dtype)
+        if not isinstance(tensor.op, ComputeOp) or isinstance(tensor.op, PlaceholderOp):
+            raise _NoFormError
         axes = (*tensor.op.axis, *tensor.op.reduce_axis)
         frame = _frame_of(axes)
         body = tensor.op.body[tensor.value_index]

@@ -12,7 +12,7 @@ import dataclasses
 import importlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
 from pathlib import Path
@@ -30,7 +30,6 @@ from weft.ir import (
     parse,
 )
 from weft.ir.module import input_names, output_names
-from weft.ir.python.from_python import PythonFunction
 from weft.ir.span import Span
 from weft.ir.structural import program_hash
 from weft.support.dataclass import dataclass
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     import onnx
     import torch
 
+    from weft.ir.python.from_python import PythonFunction
     from weft.ir.types import TensorType
 
 # What ``weft.compile``, ``weft.grad`` and ``weft.autotune`` take as a model.
@@ -133,14 +133,32 @@ class Source(ABC):
         Shapes of inner tensors are left for ``import_module``. Raises what the front end raises.
         """
 
+    def import_needed(self, options: ImportOptions,
+                      outputs: Sequence[str] | None,  # noqa: ARG002 - others need both
+                      given: Collection[str]) -> IRModule:  # noqa: ARG002
+        """``import_whole``; of what ``outputs`` need alone, if the source tells that before.
+
+        ``given`` are names of tensors with values of the user, which the program has, too.
+        """
+        return self.import_whole(options)
+
     @abstractmethod
     def digest(self) -> SourceDigest | str:
         """The digest of the model, or why it has none. A file is neither imported nor parsed."""
 
+    def digest_later(self) -> Callable[[], SourceDigest | str]:
+        """``digest``, as a function that waits for content that threads still hash.
+
+        What it says of operators and files is that of now.
+        """
+        found = self.digest()
+        return lambda: found
+
     def import_module(self, options: ImportOptions) -> IRModule:
         """The typed program, or the part of it that computes ``options.outputs``."""
-        mod = self._placed(options)
         shapes = options.input_shapes or {}
+        mod = with_placement(self.import_needed(options, options.outputs, shapes),
+                             options.placement_names)
         if options.outputs is not None or not shapes.keys() <= set(input_names(mod)):
             return _part(mod, options.outputs, shapes)
         # The names would keep tensors alive that passes replace.
@@ -149,10 +167,9 @@ class Source(ABC):
     def import_part(self, options: ImportOptions, outputs: Sequence[str] | None, inputs: Shapes
                     ) -> IRModule:
         """The typed program of other tensors (``None``: the outputs), or from other tensors."""
-        return _part(self._placed(options), outputs, inputs)
-
-    def _placed(self, options: ImportOptions) -> IRModule:
-        return with_placement(self.import_whole(options), options.placement_names)
+        mod = with_placement(self.import_needed(options, outputs, inputs),
+                             options.placement_names)
+        return _part(mod, outputs, inputs)
 
     def signature(self, options: ImportOptions  # noqa: ARG002 - others need it
                   ) -> tuple[Declared, Declared] | None:
@@ -296,22 +313,27 @@ class FrontEnd:
 
 
 ANY_FILE = "*"
+LONGEST_NAME = 255  # of a file or folder, in characters, on all usual file systems
 _BYTES = ("builtins.bytes", "builtins.bytearray", "builtins.memoryview")
 _IR = ("weft.ir.module.IRModule", "weft.ir.expr.Function",
        "weft.ir.python.from_python.PythonFunction")
-# Any function of Python is traced by JAX; those of weft are found before.
+# Any function of Python is traced by JAX, unless its examples are tensors of weft or torch.
+_FUNCTIONS = ("functools.partial", "builtins.function", "builtins.method")
+_OF_C = ("builtins.builtin_function_or_method", "torch.jit.torch.jit.ScriptFunction")
 _JAX = ("jaxlib._jax.PjitFunction", "jaxlib.xla_extension.PjitFunction",
         "jax._src.stages.Lowered", "jax._src.export._export.Exported",
         "jax._src.custom_derivatives.custom_jvp", "jax._src.custom_derivatives.custom_vjp",
         "jax.numpy.ufunc", "equinox._module._module.Module", "flax.nnx.module.Module",
-        "flax.nnx.transforms.compilation.JitWrapped", "functools.partial",
-        "builtins.function", "builtins.method")
+        "flax.nnx.transforms.compilation.JitWrapped", *_FUNCTIONS)
 _TORCH = ("torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram")
 
 FRONT_ENDS: dict[str, FrontEnd] = {one.name: one for one in (
     FrontEnd("ir", "weft.frontend.source:open_ir", (".ir", ".weft-ir", ".txt"), _IR),
     FrontEnd("torch", "weft.frontend.torch:open_torch", (".pt2",), _TORCH,
              takes_examples=True),
+    FrontEnd("nn", "weft.eager.source:open_traced", (),
+             ("weft.nn.modules.module.Module", "weft.eager.tracing.jit.Jitted",
+              "weft.eager.tracing.train_step.TrainStep"), takes_examples=True),
     FrontEnd("graph", "weft.frontend.source:open_graph", members=("to_module",)),
     FrontEnd("graphdef", "weft.compat.graphdef.importer:open_graph_def",
              (".pb", ".pbtxt", ".graphdef"), members=("SerializeToString", "node"),
@@ -339,9 +361,9 @@ def open_source(model: ModelLike, examples: Examples, options: ImportOptions) ->
     Raises ``OptionError`` for examples of another model, ``InvalidModelError`` for a value that is
     not a model, and what the front end raises.
     """
-    front_end = _front_end_of(model)
+    front_end = _front_end_of(model, examples)
     if examples is not None and not front_end.takes_examples:
-        raise OptionError("example_inputs are for torch modules and functions of JAX",
+        raise OptionError("example_inputs are for modules and functions that are traced",
                           got=type(model).__name__,
                           help='give shapes with inputs={"x": (1, 3, 224, 224)}')
     module, _, function = front_end.opener.partition(":")
@@ -351,23 +373,52 @@ def open_source(model: ModelLike, examples: Examples, options: ImportOptions) ->
     return source
 
 
-def _front_end_of(model: object) -> FrontEnd:
+def _check_path(path: str) -> None:
+    """Refuse the text of a program, which no file system takes as a name."""
+    if "\n" in path or "\0" in path or max(map(len, Path(path).parts), default=0) > LONGEST_NAME:
+        raise InvalidModelError(
+            "the text is not the path of a model", got=repr(f"{path[:40]}..."),
+            expected="the path of a file or folder",
+            help="weft.parse(text) makes a model of the text of a program")
+
+
+def _class_names(value: object) -> list[str]:
+    return [f"{kind.__module__}.{kind.__qualname__}" for kind in type(value).__mro__]
+
+
+# By the class of a tensor, the front end that traces functions of it.
+_TENSORS = {"weft.eager.cell.Cell": "nn", "torch.Tensor": "torch"}
+
+
+def _traced_by(examples: Examples) -> str | None:
+    """The front end of the tensors that are examples, or the only one."""
+    values = [*examples.values()] if isinstance(examples, Mapping) \
+        else examples if isinstance(examples, Sequence) else [examples]
+    names = (name for one in values for name in _class_names(one))
+    return next((_TENSORS[name] for name in names if name in _TENSORS), None)
+
+
+def _front_end_of(model: object, examples: Examples = None) -> FrontEnd:
     if isinstance(model, (str, os.PathLike)):
+        _check_path(os.fspath(model))
         suffix = Path(model).suffix
         for one in FRONT_ENDS.values():
-            if one.folder and (Path(model) / one.folder).is_file():
+            if one.folder and os.path.isfile(Path(model) / one.folder):  # noqa: PTH113 - no OSError
                 return one
         by_suffix = {s: one for one in reversed(FRONT_ENDS.values()) for s in one.suffixes}
         return by_suffix.get(suffix, by_suffix[ANY_FILE])
-    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(model).__mro__]
+    names = _class_names(model)
+    tracer = _traced_by(examples) if names[0] in (*_FUNCTIONS, *_OF_C) else None
+    if tracer is not None:
+        return FRONT_ENDS[tracer]
     for front_end in FRONT_ENDS.values():
         if front_end.opens(model, names):
             return front_end
     raise InvalidModelError(
         "not a model", got=type(model).__name__,
-        expected="a path, the bytes of an ONNX model, onnx.ModelProto, a torch module or "
-                 "ExportedProgram, Graph, GraphDef, IRModule, Function, a @weft.function or a "
-                 "function of JAX",
+        expected="a path, the bytes of an ONNX model, onnx.ModelProto, a module of torch or "
+                 "weft.nn, ExportedProgram, Graph, GraphDef, IRModule, Function, a @weft.function, "
+                 "a function of weft.jit or of JAX",
     )
 
 
@@ -375,9 +426,12 @@ def open_ir(model: IRProgram | FileContent, *_: object) -> Source:
     """The source of a program, or of the file with its text."""
     if isinstance(model, FileContent):
         return TextSource(model)
-    if isinstance(model, PythonFunction):
-        return ProgramSource(model.module)
-    return ProgramSource(model if isinstance(model, IRModule) else IRModule.from_expr(model))
+    if isinstance(model, IRModule):
+        return ProgramSource(model)
+    from weft.ir.python.from_python import PythonFunction
+
+    is_python = isinstance(model, PythonFunction)
+    return ProgramSource(model.module if is_python else IRModule.from_expr(model))
 
 
 def open_graph(graph: GraphLike, _: Examples, options: ImportOptions) -> Source:

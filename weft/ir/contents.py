@@ -38,7 +38,7 @@ class Contents:
                 kinds.add(kind)
                 types[id(node.checked_type)] = node.checked_type
                 if kind is Call and type(node.op) is Op:  # type: ignore[attr-defined]
-                    operators.add(node.op)  # type: ignore[attr-defined]
+                    operators.add(node.op)
         return Contents(kinds, operators, [type_ for type_ in types.values() if type_ is not None])
 
     @cached_property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from functools import cache
 
-import ml_dtypes
 import numpy as np
 
 from weft.ir.block_dtype import block_array_dtype, block_name, block_size
@@ -23,9 +22,7 @@ _SMALL_FLOATS = {
     "float4_e2m1fn": 4,
 }
 _SMALL_INTS = ("int2", "uint2", "int4", "uint4")
-_FROM_ML_DTYPES = {
-    name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", *_SMALL_FLOATS, *_SMALL_INTS)
-}
+_OF_ML_DTYPES = frozenset(("bfloat16", *_SMALL_FLOATS, *_SMALL_INTS))
 USUAL_DTYPES = ("bool", "bfloat16", *_SMALL_FLOATS, *_SMALL_INTS,
           *(f"float{bits}" for bits in (16, 32, 64)),
           *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
@@ -57,6 +54,11 @@ class DType:
 
     def __reduce__(self) -> tuple[type[DType], tuple[str, int, int]]:
         return DType, (self.code, self.bits, self.lanes)
+
+    @staticmethod
+    def resembles(name: str) -> bool:
+        """Whether a name has the form of those that ``parse`` reads."""
+        return block_size(name) is not None or _NAME.fullmatch(name) is not None
 
     @staticmethod
     @cache
@@ -160,7 +162,7 @@ class DType:
             raise OptionError(f"NumPy lacks an equivalent of dtype {self}")
         if self.is_block:
             return block_array_dtype(self.code)
-        return _FROM_ML_DTYPES.get(self.name) or np.dtype(self.name)
+        return _from_ml_dtypes(self.name) if self.name in _OF_ML_DTYPES else np.dtype(self.name)
 
 
 float32 = DType("float", 32)
@@ -169,6 +171,13 @@ int32 = DType("int", 32)
 int64 = DType("int", 64)
 bool_ = DType("bool", 1)
 handle = DType("handle", 64)
+
+
+@cache
+def _from_ml_dtypes(name: str) -> np.dtype:
+    import ml_dtypes  # few models have such numbers
+
+    return np.dtype(getattr(ml_dtypes, name))
 
 
 @cache

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from weft.ir.attrs import NO_ATTRS, Attrs
+from weft.ir.deferred import Array, Deferred
 from weft.ir.dtype import DType
 from weft.ir.shape import as_shape
 from weft.ir.span import Span
@@ -198,29 +199,52 @@ _SMALL_BYTES = 4096
 class Constant(Expr):
     """A tensor value; the array is read-only. Small arrays are C-contiguous.
 
-    Large ones may be views, so that passes that transpose or pack weights do not copy them.
+    Large ones may be views, so that passes that transpose or pack weights do not copy them, or
+    made from a ``Deferred``: ``data`` then computes the array, and ``content`` does not.
     """
 
     data: np.ndarray
+    deferred: Deferred | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        data = np.asarray(self.data)
+        if isinstance(self.data, Deferred):
+            object.__setattr__(self, "deferred", self.data)
+            object.__delattr__(self, "data")
+        else:
+            self._keep(np.asarray(self.data))
+        if self.checked_type is None:
+            object.__setattr__(self, "checked_type", self.tensor_type)
+
+    def __getattr__(self, name: str) -> Any:
+        """``data``, whose slot is empty as long as it is deferred; any thread may read it."""
+        pending = self.deferred if name == "data" else None
+        if pending is not None:
+            self._keep(np.asarray(pending))
+            object.__setattr__(self, "deferred", None)  # in this order: ``content`` reads both
+        return object.__getattribute__(self, name)
+
+    def _keep(self, data: np.ndarray) -> None:
         if not data.flags.c_contiguous and data.nbytes <= _SMALL_BYTES:
             data = data.copy(order="C")
         if data.flags.writeable:
             data = data.view()
             data.flags.writeable = False
         object.__setattr__(self, "data", data)
-        if self.checked_type is None:
-            object.__setattr__(self, "checked_type", self.tensor_type)
+
+    @property
+    def content(self) -> Array:
+        """``data``, or what will compute it: for its shape, dtype, size and views."""
+        pending = self.deferred
+        return self.data if pending is None else pending
 
     @property
     def tensor_type(self) -> TensorType:
-        return TensorType(tuple(self.data.shape), DType.of(self.data.dtype))
+        content = self.content
+        return TensorType(tuple(content.shape), DType.of(content.dtype))
 
     @property
     def is_scalar(self) -> bool:
-        return self.data.ndim == 0
+        return self.content.ndim == 0
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -175,6 +175,7 @@ class Op(Expr):
         - ``shape_value``: the integers that a call computes from shapes (``op.shape_values``);
         - ``on_devices``: a collective, given the operands of all devices of its group
           (``transform.sharding.unroll``);
+        - ``reduced_form``: the call as reductions and elementwise operators (``op.reduced_forms``);
         - ``fast_form``: an approximation in float32 (``op.fast_math``);
         - ``weight_use``, ``column_factors``: constant matrices, and operands that scale columns
           (``op.nn.constant_weights``);

@@ -13,7 +13,8 @@ from pathlib import Path
 from weft.ir.expr import Constructor, GlobalVar, TypeData
 from weft.ir.module import IRModule
 from weft.ir.structural import structural_equal
-from weft.ir.text.parser import LIBRARIES, parse
+from weft.ir.text.libraries import LIBRARIES
+from weft.ir.text.parser import parse
 from weft.ir.types import GlobalTypeVar
 from weft.ir.typing.infer import infer_type
 from weft.support.errors import RegistryError

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import TypeAlias
 
 from weft.support.dataclass import dataclass
@@ -21,12 +22,32 @@ DimSpec: TypeAlias = "str | Sequence[str] | None"
 
 
 @dataclass(frozen=True)
-class Mesh:
-    """Devices in a grid: ``Mesh({"data": 2, "model": 4})`` has eight, numbered row by row."""
+class Link:
+    """What joins a device to its neighbour: bytes per second, and seconds of a message."""
 
-    axes: Mapping[str, int]
+    bandwidth: float = 1.0
+    latency: float = 0.0
 
     def __post_init__(self) -> None:
+        if not self.bandwidth > 0 or not self.latency >= 0:
+            raise OptionError("a link needs a bandwidth above 0 and a latency of at least 0",
+                              got=f"bandwidth={self.bandwidth}, latency={self.latency}")
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Devices in a grid: ``Mesh({"data": 2, "model": 4})`` has eight, numbered row by row.
+
+    ``links`` says how fast the links along each axis are; without it, plans move the fewest bytes.
+    """
+
+    axes: Mapping[str, int]
+    links: Mapping[str, Link] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.links:
+            self.size_of(name)
+        object.__setattr__(self, "links", dict(self.links))
         for name, size in self.axes.items():
             if not isinstance(name, str) or not name.isidentifier():
                 raise OptionError("a mesh axis needs a name", expected="an identifier", got=name)
@@ -51,6 +72,12 @@ class Mesh:
             raise OptionError(f"the mesh has no axis {name!r}", expected=", ".join(self.axes),
                               help=did_you_mean(name, list(self.axes)))
         return self.axes[name]
+
+    def link(self, axes: Sequence[str]) -> Link:
+        """The slowest link of a group along ``axes``."""
+        links = [self.links.get(name, Link()) for name in axes if self.size_of(name) > 1]
+        return Link(min((each.bandwidth for each in links), default=1.0),
+                    max((each.latency for each in links), default=0.0))
 
     def coordinates(self, device: int) -> dict[str, int]:
         """The place of a device along each axis."""
@@ -128,6 +155,13 @@ class Sharding:
                     expected=f"a multiple of {mesh.parts(axes)}", got=size,
                     help="pad the tensor, or choose another axis for this dimension")
         return tuple(size // mesh.parts(axes) for size, axes in zip(shape, self.dims, strict=True))
+
+    def padded_shape(self, shape: Sequence[int], mesh: Mesh) -> tuple[int, ...]:
+        """The next larger shape that the mesh divides."""
+        if len(shape) != len(self.dims):
+            self.local_shape(shape, mesh)
+        return tuple(-(-size // parts) * parts for size, axes in zip(shape, self.dims, strict=True)
+                     for parts in [mesh.parts(axes)])
 
     def __str__(self) -> str:
         return "(" + ", ".join("+".join(axes) or "-" for axes in self.dims) + ")"

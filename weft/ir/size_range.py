@@ -75,6 +75,8 @@ def is_reserved(name: str) -> bool:
 
 
 def _is_dtype(name: str) -> bool:
+    if not DType.resembles(name):
+        return False  # the error of ``parse`` would look for similar names
     try:
         DType.parse(name)
     except OptionError:

@@ -66,6 +66,8 @@ class Family(enum.Enum):
     SORT = "sort"
     RESAMPLING = "resampling"
     """Elements at positions that lookup tables hold, axis by axis."""
+    FACTORIZATION = "factorization"
+    """Loop programs over matrices, which update tiles of them in registers."""
 
 
 class NarrowFloatCompute(enum.Enum):
@@ -203,6 +205,7 @@ MATMUL = multilinear(OpTraits(narrow_floats=NarrowFloatCompute.ACCUMULATOR, is_c
                               mixed_precision=MixedPrecision.ALWAYS, family=Family.MATMUL))
 RESHAPE = linear(OpTraits(is_reshape=True, copies_elements=True, is_identity_at_same_type=True,
                           keeps_scale=True))
+FACTORIZATION = in_family(Family.FACTORIZATION)
 COPIES_ELEMENTS = linear(OpTraits(copies_elements=True))
 COMMUTATIVE = OpTraits(commutative=Commutativity.BITWISE)
 ZERO_GRADIENT = OpTraits(has_zero_gradient=True)

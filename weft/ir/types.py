@@ -305,11 +305,36 @@ def is_static(type_: Type) -> bool:
     return isinstance(type_, TupleType) and type_.static
 
 
+def is_flat(type_: Type | None) -> bool:
+    """Whether the type is a tensor or a (nested) tuple of tensors."""
+    pending: list[Type | None] = [type_]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, TupleType):
+            pending.extend(current.fields)
+        elif not isinstance(current, TensorType):
+            return False
+    return True
+
+
 def holds_float(type_: Type) -> bool:
     """Whether ``type_`` is a tensor of floating point, or a tuple that contains one."""
     if isinstance(type_, TensorType):
         return type_.dtype.is_float
     return isinstance(type_, TupleType) and type_.holds_float
+
+
+def has_negative_size(type_: Type) -> bool:
+    """Whether ``type_`` is a tensor with a size below 0, or a tuple that contains one."""
+    pending = [type_]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, TupleType):
+            pending.extend(current.fields)
+        elif isinstance(current, TensorType) and any(
+                isinstance(size, int) and size < 0 for size in current.shape):
+            return True
+    return False
 
 
 def has_any(dims: Sequence[Dim]) -> bool:

@@ -9,12 +9,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from weft.ir import expr
 from weft.ir.module import IRModule
 from weft.ir.op import Op
-from weft.ir.types import FuncType, TensorType, TupleType
+from weft.ir.types import FuncType, is_flat
 from weft.ir.typing.report import describe, location_of
 from weft.ir.visitor import children, evaluated, pattern_vars, post_order
 from weft.support.errors import WellFormedError
@@ -34,28 +34,36 @@ def verify_expr(root: expr.Expr, *, typed: bool = False) -> None:
 
 
 def _verify(root: expr.Expr, rules: _Rules) -> None:
-    kinds: set[type[expr.Expr]] = set()
-    functions: list[expr.Function] = []
-    for node in post_order(root):
-        rules.check(node)
-        kinds.add(type(node))
-        if type(node) is expr.Function:
-            functions.append(node)
-    if not isinstance(root, expr.Function) or not kinds <= _PLAIN or not _are_closed(functions):
+    if not isinstance(root, expr.Function) or not _is_closed(root, rules):
+        for node in post_order(root):
+            rules.check(node)
         _Scopes(rules).walk(root)
 
 
-def _are_closed(functions: Sequence[expr.Function]) -> bool:
-    """Whether each function uses only its own parameters, and no two bind the same one."""
-    params = [id(param) for fn in functions for param in fn.params]
-    if len(set(params)) < len(params):
-        return False
-    for fn in functions:
+def _is_closed(root: expr.Function, rules: _Rules) -> bool:
+    """Whether all nodes are plain and comply with the rules, each function inside uses only its own
+    parameters, and no two bind the same one.
+    """
+    pending, seen, params = [root], {id(root)}, set[int]()
+    while pending:
+        fn = pending.pop()
         own = set(map(id, fn.params))
-        inside = post_order(fn.body, enter=lambda node: type(node) is not expr.Function)
-        if any(type(node) is expr.Var and id(node) not in own for node in inside):
+        if len(own) < len(fn.params) or not own.isdisjoint(params):
             return False
+        params |= own
+        for node in (*fn.params, *post_order(fn.body, enter=_is_no_function), fn):
+            kind = type(node)
+            if kind not in _PLAIN or (kind is expr.Var and id(node) not in own):
+                return False
+            rules.check(node)
+            if isinstance(node, expr.Function) and id(node) not in seen:
+                seen.add(id(node))
+                pending.append(node)
     return True
+
+
+def _is_no_function(node: expr.Expr) -> bool:
+    return type(node) is not expr.Function
 
 
 class _Rules:
@@ -244,18 +252,6 @@ class _Scopes:
             # A reference that does not outlive the expression is invisible outside.
             depth = self.home[id(node.var)][0]
             inner = self.reach.get(id(node.body), depth) >= depth
-            if inner and id(node.value.value) not in self.effects and _holds_tensors(node):
+            if inner and id(node.value.value) not in self.effects and is_flat(node.checked_type):
                 return None
         return min(found, default=None)
-
-
-def _holds_tensors(node: expr.Expr) -> bool:
-    """Whether no reference can escape through the value of ``node``."""
-    pending = [node.checked_type]
-    while pending:
-        current = pending.pop()
-        if isinstance(current, TupleType):
-            pending.extend(current.fields)
-        elif not isinstance(current, TensorType):
-            return False
-    return True

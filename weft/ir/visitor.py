@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 from weft.ir import expr
 from weft.ir.op import Op
@@ -35,6 +35,19 @@ def pattern_vars(pattern: expr.Pattern) -> tuple[expr.Var, ...]:
         elif isinstance(current, (expr.PatternConstructor, expr.PatternTuple)):
             pending.extend(reversed(current.patterns))
     return tuple(found)
+
+
+def branches_of(node: expr.If | expr.Match) -> tuple[expr.Expr, ...]:
+    """The values between which an ``if`` or a ``match`` chooses."""
+    if isinstance(node, expr.If):
+        return node.true_branch, node.false_branch
+    return tuple(clause.rhs for clause in node.clauses)
+
+
+def is_call_of(node: expr.Expr, name: str) -> TypeGuard[expr.Call]:
+    """Whether a node calls the global function ``@name``."""
+    return isinstance(node, expr.Call) and isinstance(node.op, expr.GlobalVar) \
+        and node.op.name == name
 
 
 def _no_children(_: Any) -> tuple[expr.Expr, ...]:
@@ -150,9 +163,12 @@ def rebuild(node: expr.Expr, parts: Sequence[expr.Expr], **changes: Any) -> expr
 
 def replace_children(node: expr.Expr, parts: Sequence[expr.Expr]) -> expr.Expr:
     """``node`` over new children of equal types, keeping its type; itself if all are identical."""
-    old = children(node)
+    is_plain = type(node) is expr.Call and type(node.op) is Op  # most nodes
+    old = node.args if is_plain else children(node)  # type: ignore[attr-defined]
     if len(old) == len(parts) and all(map(operator.is_, old, parts)):
         return node
+    if is_plain:
+        return replace(node, args=tuple(parts))
     return rebuild(node, parts, checked_type=node.checked_type)
 
 

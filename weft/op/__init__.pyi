@@ -45,14 +45,14 @@ from weft.op.transform.shape import (ExpandDimsAttrs, ReshapeAttrs, SqueezeAttrs
 from weft.op.transform.slice import (StridedSliceAttrs, strided_slice)
 from weft.op.transform.sparse import (FillEmptyRowsAttrs, SparseToDenseAttrs,
     sparse_fill_empty_rows, sparse_reshape, sparse_to_dense)
-from weft.op.transform.spectrum import (DFTAttrs, STFTAttrs, dft, stft)
+from weft.op.transform.spectrum import (DFTAttrs, IRDFTAttrs, STFTAttrs, dft, irdft, rdft, stft)
 from weft.op.transform.stack import (RepeatAttrs, SlidingWindowAttrs, StackAttrs, repeat,
     sliding_window, stack)
 
 __all__ = ["ArangeAttrs", "ArgReduceAttrs", "ArgsortAttrs", "BroadcastToAttrs", "CastAttrs",
 "ClipAttrs", "CollapseSumToAttrs", "ConcatenateAttrs", "CreateAttrs", "DFTAttrs", "DeviceCopyAttrs",
 "EinsumAttrs", "ExpandDimsAttrs", "FillEmptyRowsAttrs", "FixedPointMultiplyAttrs",
-"FixedPointMultiplyPerAxisAttrs", "FullAttrs", "GatherAttrs", "GatherNDAttrs",
+"FixedPointMultiplyPerAxisAttrs", "FullAttrs", "GatherAttrs", "GatherNDAttrs", "IRDFTAttrs",
 "LayoutTransformAttrs", "LeakyReluAttrs", "MatrixSetDiagAttrs", "MeshgridAttrs", "NdarraySizeAttrs",
 "OneHotAttrs", "ReduceAttrs", "ReinterpretAttrs", "RepeatAttrs", "ReshapeAttrs", "ReshapeLikeAttrs",
 "ReverseAttrs", "ReverseReshapeAttrs", "ReverseSequenceAttrs", "RunningAttrs", "STFTAttrs",
@@ -67,16 +67,17 @@ __all__ = ["ArangeAttrs", "ArgReduceAttrs", "ArgsortAttrs", "BroadcastToAttrs", 
 "cumprod", "cumsum", "device_copy", "dft", "divide", "dyn", "einsum", "equal", "erf", "exp",
 "expand_dims", "expm1", "fast_erf", "fast_exp", "fast_tanh", "fixed_point_multiply",
 "fixed_point_multiply_per_axis", "floor", "floor_divide", "floor_mod", "full", "full_like",
-"gather", "gather_nd", "gcd", "greater", "greater_equal", "image", "invert_permutation", "isfinite",
-"isinf", "isnan", "layout_transform", "left_shift", "less", "less_equal", "linalg", "log", "log10",
-"log1p", "log2", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor",
-"logsumexp", "matrix_set_diag", "max", "maximum", "mean", "mean_std", "mean_variance", "meshgrid",
-"min", "minimum", "mod", "multiply", "ndarray_size", "negative", "nn", "not_equal", "one_hot",
-"ones", "ones_like", "power", "prod", "qnn", "random", "reinterpret", "repeat", "reshape",
-"reshape_like", "reverse", "reverse_reshape", "reverse_sequence", "right_shift", "round", "rsqrt",
-"scatter_elements", "scatter_nd", "searchsorted", "segment_sum", "sequence_mask", "shape_of",
-"sigmoid", "sign", "sin", "sinh", "slice_like", "sliding_window", "sort", "sparse_fill_empty_rows",
-"sparse_reshape", "sparse_to_dense", "special", "split", "sqrt", "squeeze", "stack", "std", "stft",
-"strided_set", "strided_slice", "subtract", "sum", "take", "tan", "tanh", "tile", "topk",
-"transpose", "trilu", "trunc", "trunc_divide", "trunc_mod", "unique", "unravel_index", "variance",
-"vision", "where", "zeros", "zeros_like"]
+"gather", "gather_nd", "gcd", "greater", "greater_equal", "image", "invert_permutation", "irdft",
+"isfinite", "isinf", "isnan", "layout_transform", "left_shift", "less", "less_equal", "linalg",
+"log", "log10", "log1p", "log2", "logcumsumexp", "logical_and", "logical_not", "logical_or",
+"logical_xor", "logsumexp", "matrix_set_diag", "max", "maximum", "mean", "mean_std",
+"mean_variance", "meshgrid", "min", "minimum", "mod", "multiply", "ndarray_size", "negative", "nn",
+"not_equal", "one_hot", "ones", "ones_like", "power", "prod", "qnn", "random", "rdft",
+"reinterpret", "repeat", "reshape", "reshape_like", "reverse", "reverse_reshape",
+"reverse_sequence", "right_shift", "round", "rsqrt", "scatter_elements", "scatter_nd",
+"searchsorted", "segment_sum", "sequence_mask", "shape_of", "sigmoid", "sign", "sin", "sinh",
+"slice_like", "sliding_window", "sort", "sparse_fill_empty_rows", "sparse_reshape",
+"sparse_to_dense", "special", "split", "sqrt", "squeeze", "stack", "std", "stft", "strided_set",
+"strided_slice", "subtract", "sum", "take", "tan", "tanh", "tile", "topk", "transpose", "trilu",
+"trunc", "trunc_divide", "trunc_mod", "unique", "unravel_index", "variance", "vision", "where",
+"zeros", "zeros_like"]

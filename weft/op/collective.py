@@ -17,6 +17,7 @@ from weft.ir import Attrs, Call, Expr, RelationContext, TensorType, attr, normal
 from weft.ir.op import Op, OpPattern, define_op, op_case
 from weft.ir.shape import dim_floordiv, dim_mul, may_be_multiple
 from weft.ir.traits import OpTraits, linear
+from weft.op.batching import along, leading
 from weft.op.broadcast import add, maximum, minimum, multiply
 from weft.op.gradients import attrs_of
 from weft.support.dataclass import dataclass
@@ -61,7 +62,8 @@ class AllToAllAttrs(CollectiveAttrs):
 @dataclass(frozen=True, kw_only=True)
 class PermuteAttrs(CollectiveAttrs):
     shift: int = attr(1, "device i of the group receives from device i - shift")
-    wraps: bool = attr(True, "whether the group is a ring; zeros come from beyond its ends if not")
+    wraps: bool = attr(True, "whether the group is a ring")
+    fill: float = attr(0.0, "what comes from beyond the ends of a group that is no ring")
 
 
 def _relation(change: Any) -> Any:
@@ -144,6 +146,12 @@ permute = _define("permute", PermuteAttrs, _same, "The operand of a neighbour in
 broadcast = _define("broadcast", CollectiveAttrs, _same, "The operand of the first device.")
 local_part = _define("local_part", AlongAttrs, _scattered,
                      "The device's part along ``dim`` of an operand that all devices hold.")
+
+for _op in (all_reduce, permute, broadcast):
+    _op.batching(leading)
+for _op in (all_gather, reduce_scatter, local_part):
+    _op.batching(along("dim"))
+all_to_all.batching(along("split", "join"))
 
 
 @all_reduce.gradient

@@ -63,3 +63,12 @@ def leading_axes(call: Call) -> Iterator[Places]:
         if len({t.shape[:axis + 1] for t in every}) == 1:
             yield (tuple((n, axis) for n in range(len(operands))),
                    tuple((n, axis) for n in range(len(results))))
+
+
+def slice_axes(call: Call) -> Iterator[Places]:
+    """The axes of the slices that ``scatter_nd`` writes at the positions of its second operand."""
+    (target, positions, slices), _ = _sides(call)
+    depth = positions.concrete_shape[0]
+    for axis in range(target.ndim - depth):
+        yield ((0, depth + axis), (2, slices.ndim - target.ndim + depth + axis)), (
+            (0, depth + axis),)

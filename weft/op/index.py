@@ -71,7 +71,7 @@ NAMES: dict[str, dict[str, str]] = {
             "FillEmptyRowsAttrs SparseToDenseAttrs sparse_fill_empty_rows sparse_reshape "
             "sparse_to_dense "
         ),
-        "weft.op.transform.spectrum": "DFTAttrs STFTAttrs dft stft",
+        "weft.op.transform.spectrum": "DFTAttrs IRDFTAttrs STFTAttrs dft irdft rdft stft",
         "weft.op.transform.stack": (
             "RepeatAttrs SlidingWindowAttrs StackAttrs repeat sliding_window stack "
         ),
@@ -364,7 +364,7 @@ OPERATORS: dict[str, str] = {
     "weft.op.transform.shape": "expand_dims nn.batch_flatten reshape squeeze transpose",
     "weft.op.transform.slice": "strided_slice",
     "weft.op.transform.sparse": "sparse_fill_empty_rows sparse_reshape sparse_to_dense",
-    "weft.op.transform.spectrum": "dft stft",
+    "weft.op.transform.spectrum": "dft irdft rdft stft",
     "weft.op.transform.stack": "repeat sliding_window stack",
     "weft.op.vision.anchors": "vision.multibox_prior vision.multibox_transform_loc vision.proposal",
     "weft.op.vision.detections": "vision.regular_non_max_suppression",

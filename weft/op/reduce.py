@@ -190,6 +190,9 @@ def _spread(value: Expr, like: Expr) -> Expr:
     return op.add(typed_zeros(like), value)
 
 
+mean.refer(reduced_form="weft.op.reduced_forms:mean")
+
+
 @sum.gradient
 def _sum_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     return [_spread(_with_axes(call, dy), call.args[0])]
@@ -280,6 +283,9 @@ variance.spec(
     op_case((4, 3), (1, 3), axis=0, unbiased=True, keepdims=True), op_case((3,), (1,)),
     op_case((2, 3), (2, 1), axis=0, exclude=True),
 )
+
+
+variance.refer(reduced_form="weft.op.reduced_forms:variance")
 
 
 @variance.gradient

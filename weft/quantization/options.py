@@ -22,8 +22,8 @@ class QuantizationOptions:
     (columns of large activations first) are those of GPTQ.
 
     Of int8: ``calibration`` finds the ranges of activations (``minmax``, ``percentile``, ``mse``
-    for least squares, ``kl`` for the least divergence), ``percentile`` is what the method of that
-    name keeps, ``activations`` their dtype, and ``smoothing`` how much of the outliers of
+    for least squares, ``kl`` for the least divergence). ``percentile`` is what the method of that
+    name keeps, ``activations`` is their dtype. ``smoothing`` is how much of the outliers of
     activations SmoothQuant moves into the weights; ``None``: what suits each layer best.
     """
 

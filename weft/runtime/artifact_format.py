@@ -113,7 +113,7 @@ def payload_parts(manifest: Manifest, constants: np.ndarray, objects: Sequence[b
                   ) -> list[bytes | memoryview]:
     """The payload that ``read_payload`` reads, in parts; the first one is ``constants``."""
     head = json.dumps({
-        "manifest": manifest.to_json(),
+        "manifest": manifest.to_json(indent=None),
         "constants": constants.nbytes,
         "objects": [len(code) for code in objects],
     }).encode()

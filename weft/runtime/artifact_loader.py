@@ -239,6 +239,9 @@ class _ProgramsOfFile:
         """See ``Recompiler``."""
         raise self._lacks("the options of its compilation")
 
+    def for_sizes(self, whole: Executable, sizes: object) -> None:
+        """See ``Recompiler``."""
+
     def beyond(self, whole: Executable, shapes: Shapes) -> None:
         """See ``Recompiler``."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from weft.runtime.arena import Region
 from weft.runtime.buffers import BoundCall
 from weft.runtime.call_sizes import SizeOutOfRangeError, fixed_sizes
-from weft.runtime.explanation import explanation, kernel_lines
+from weft.runtime.frequent_sizes import FrequentSizes
 from weft.runtime.launchers import (
     Code,
     Launch,
@@ -24,13 +24,15 @@ from weft.runtime.library import Library
 from weft.runtime.manifest import Manifest, TensorSpec
 from weft.runtime.memory_use import MemoryUse
 from weft.runtime.ndarray import to_numpy, with_sizes
-from weft.runtime.profile import Profile
+from weft.runtime.profile import Exchange, Profile
 from weft.runtime.programs_by_size import KeptPrograms, LaunchesBySize, Shapes, shape_of
 from weft.runtime.recompiler import Recompiler
 from weft.runtime.run_control import RunControl
 from weft.runtime.signature import NamedCall, Signature, concrete_shapes
 from weft.runtime.state import State
 from weft.runtime.weights import WithWeights
+from weft.support.config import config
+from weft.support.dataclass import replace
 from weft.support.deprecation import renamed_arguments, renamed_method
 from weft.support.errors import ArtifactError, InvalidInputError
 from weft.support.fallback import Fallback, FallbackLog, module_log, recording, report
@@ -75,9 +77,12 @@ class Executable(WithWeights):
         self._programs: KeptPrograms[Shapes, Executable] = KeptPrograms()
         self._launches: LaunchesBySize | None = None
         if launcher is not None and manifest.symbols:
-            self._launches = launches or LaunchesBySize(launcher)
+            after = config.specialize_after if recompiler is not None else 0
+            self._launches = launches or LaunchesBySize(
+                launcher, FrequentSizes(self, after) if after else None)
         self._general: Executable | None = None
         self._profile: Profile | None = None
+        self.exchanges: tuple[Exchange, ...] = ()  # of a module that runs all devices of a mesh
         self._improvement: Improvement | None = None
         self._change = threading.Lock()  # of the launcher
         renew_in_child(self, "_change")
@@ -203,16 +208,23 @@ class Executable(WithWeights):
             self.manifest = launcher.manifest
             self.launcher = launcher
             if self._launches is not None:
-                self._launches = LaunchesBySize(launcher)
+                self._launches = LaunchesBySize(launcher, self._launches.frequent)
             self._general = None
             self._bind_fixed()
 
     def wait_until_optimized(self, timeout: float | None = None) -> bool:
         """Wait until ``tier="fast"`` has put the optimised code in place; whether it has.
 
-        ``timeout`` is in seconds. Other executables are optimised from the start.
+        Waits for the kernels of sizes that calls have often as well. ``timeout`` is in seconds.
+        Other executables are optimised from the start.
         """
-        return self._improvement is None or self._improvement.wait(timeout)
+        frequent = self._frequent
+        awaited = [self._improvement, None if frequent is None else frequent.improvement]
+        return all(one.wait(timeout) for one in awaited if one is not None)
+
+    @property
+    def _frequent(self) -> FrequentSizes | None:
+        return None if self._launches is None else self._launches.frequent
 
     @property
     def tier(self) -> str:
@@ -232,6 +244,9 @@ class Executable(WithWeights):
                 f"kept (at most {table.limit}, WEFT_DYNAMIC_PROGRAMS)")
         more = [] if self._improvement is None else [f"tier: {self._improvement.text}"]
         more += [made] if table.made else []
+        more += [self._frequent.text] if self._frequent is not None and self._frequent.text else []
+        from weft.runtime.explanation import explanation, kernel_lines
+
         return explanation(self.manifest.signature(), self._start, self.fallbacks,
                            [*more, *kernel_lines(self.manifest, self._profile)])
 
@@ -329,7 +344,8 @@ class Executable(WithWeights):
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
         """Time every kernel over ``repeat`` runs on these inputs."""
         values = self._signature.bind(args, kwargs)
-        self._profile = self.launch_for(values).profile(values, repeat)
+        measured = self.launch_for(values).profile(values, repeat)
+        self._profile = replace(measured, exchanges=self.exchanges)
         return self._profile
 
     def launch_for(self, values: Sequence[Any]) -> Launch:
@@ -416,14 +432,14 @@ class Executable(WithWeights):
         """Write the model as an artifact that runs without a compiler.
 
         ``format="weft"`` writes one file for ``weft.load`` (docs/artifacts.md). ``levels`` are the
-        CPUs that it has native code for, of which the loader picks one: ``["v2", "v3", "v4"]``, or
-        names that ``-mcpu`` takes; by default the CPU that the model was compiled for. With
-        ``portable`` it also holds the typed program and its weights, from which a machine with a
-        compiler makes native code where none fits. With ``check`` a child process runs the file and
-        compares with this module before the file gets its name. A model that is compiled for each
-        set of input shapes is exported with the shapes that it was called with. ``sign`` is the
-        path of a private key (``weft keys``), or a key object of ``cryptography``; ``weft.load``
-        with ``trusted_keys`` takes no files without the signature of one of them.
+        CPUs that it has native code for, of which the loader picks one: ``["v2", "v3", "v4"]``,
+        names that ``-mcpu`` takes, or texts of targets; by default the CPU that the model was
+        compiled for. With ``portable`` it also holds the typed program and its weights, from which
+        a machine with a compiler makes native code where none fits. With ``check`` a child process
+        runs the file and compares with this module before the file gets its name. A model that is
+        compiled for each set of input shapes is exported with the shapes that it was called with.
+        ``sign`` is the path of a private key (``weft keys``), or a key object of ``cryptography``;
+        ``weft.load`` with ``trusted_keys`` takes no files without the signature of one of them.
 
         ``format="c"`` makes the folder ``path`` with an object, a header, a ``main.c`` and a
         ``CMakeLists.txt``, for programs without Python; the name of the folder is the prefix of the

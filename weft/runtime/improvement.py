@@ -50,7 +50,11 @@ class Improvement:
         self._thread = threading.Thread(target=run, args=(self._run, owner), daemon=True,
                                         name="weft optimizer")
         _running.add(self)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the process has too many threads, or it ends
+            self._give_up(error)
+            self._close()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end, at most ``timeout`` seconds; whether the faster code is in place."""
@@ -85,13 +89,19 @@ class Improvement:
                     executable.continue_with(self._load(code))
             self.code = code
         except BaseException as error:  # noqa: BLE001 - the executable answers without it
-            self.error = error
-            if not _ending.is_set():  # when no thread starts any more
-                logger("compiler").warning("the optimised code of %s could not be made, so calls "
-                                           "stay slower: %s", self._what, error)
+            self._give_up(error)
         finally:
-            del self._make, self._load  # which hold the program
-            self._done.set()
+            self._close()
+
+    def _give_up(self, error: BaseException) -> None:
+        self.error = error
+        if not _ending.is_set():  # when no thread starts any more
+            logger("compiler").warning("the optimised code of %s could not be made, so calls "
+                                       "stay slower: %s", self._what, error)
+
+    def _close(self) -> None:
+        del self._make, self._load  # which hold the program
+        self._done.set()
 
     def end(self) -> None:
         """Wait for the current step."""

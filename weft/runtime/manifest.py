@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, field, replace
+from dataclasses import field, fields
 from typing import Any
 
 import numpy as np
@@ -174,23 +174,13 @@ class Manifest:
     devices: tuple[SimDevice, ...] = ()
     fallbacks: tuple[Fallback, ...] = ()
 
-    def to_json(self) -> str:
+    def to_json(self, indent: int | None = 1) -> str:
         """Equal manifests give equal text; optional fields are left out at their default."""
-        plain = asdict(replace(self, vm=None))
-        del plain["vm"]
-        _drop_defaults(plain, {"threads": None, "launched_by": MAIN_SYMBOL, "arenas": (),
-                               "symbols": (), "sizes": (), "states": (), "initial": (),
-                               "nonnegative": (),
-                               "counts": (), "devices": (), "fallbacks": ()})
-        _drop_defaults(plain["target"], {"kind": "cpu"})
-        for step in plain["steps"]:
-            _drop_defaults(step, {"device": asdict(HOST), "stream": 0, "variants": (),
-                                  "seconds": 0.0, "source": asdict(HOST), "waits": (), "spent": ""})
-        text = json.dumps(plain, indent=1, sort_keys=True)
+        text = json.dumps(_fields_of(self), indent=indent, sort_keys=True, default=_fields_of)
         if self.vm is None:
             return text
         program = json.dumps(to_plain(self.vm), sort_keys=True)  # long, so on one line
-        return f'{text[:-2]},\n "vm": {program}\n}}'
+        return f'{text[:-1].rstrip()},\n "vm": {program}\n}}'
 
     @staticmethod
     def from_json(text: str | bytes) -> Manifest:
@@ -333,10 +323,26 @@ def _check_names(where: str, size: Size, known: AbstractSet[str]) -> None:
         raise ArtifactError("a damaged manifest", where=where, got=", ".join(sorted(unknown)))
 
 
-def _drop_defaults(plain: dict[str, Any], defaults: Mapping[str, Any]) -> None:
-    for key, default in defaults.items():
-        if plain[key] == default:
-            del plain[key]
+# What is left out of the text at these values, by class.
+_DEFAULTS: dict[type, Mapping[str, Any]] = {
+    Manifest: {"threads": None, "launched_by": MAIN_SYMBOL, "arenas": (), "symbols": (),
+               "sizes": (), "states": (), "initial": (), "nonnegative": (), "counts": (),
+               "devices": (), "fallbacks": ()},
+    TargetSpec: {"kind": "cpu"},
+    KernelCall: {"device": HOST, "stream": 0, "variants": (), "seconds": 0.0, "source": HOST,
+                 "waits": (), "spent": ""},
+}
+
+
+def _fields_of(record: Any) -> dict[str, Any]:
+    """The fields of a record, for ``json.dumps``, which asks for those of the records in it."""
+    plain = {one.name: getattr(record, one.name) for one in fields(record)}
+    if type(record) is Manifest:
+        del plain["vm"]
+    for name, default in _DEFAULTS.get(type(record), {}).items():
+        if plain[name] == default:
+            del plain[name]
+    return plain
 
 
 def _manifest(plain: Mapping[str, Any]) -> Manifest:

@@ -79,6 +79,18 @@ class MemoryUse:
     __str__ = table
 
 
+def process_memory(process: int) -> int | None:
+    """The bytes in RAM of a process; of pages that several map, each counts its share.
+
+    ``None`` where the system does not say.
+    """
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:")), None)
+
+
 def _mb(nbytes: int | None) -> str:
     return "?" if nbytes is None else f"{nbytes / 1e6:.2f}"
 

@@ -167,6 +167,9 @@ def from_dlpack(value: Any) -> np.ndarray:
     Raises the ``BufferError`` or ``RuntimeError`` of the producer or of NumPy for unsupported
     objects.
     """
+    is_negated = getattr(value, "is_neg", None)
+    if is_negated is not None and is_negated():  # a view that torch negates where it is read
+        value = value.resolve_neg()
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError) as refusal:

@@ -78,12 +78,22 @@ class KernelProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """A collective of a program for many devices, and the bytes that each of them receives."""
+
+    collective: str
+    axes: tuple[str, ...]
+    nbytes: float
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """``steps`` in order of execution; ``peak_gflops`` is the peak of ``num_threads`` together.
 
     ``module_seconds`` is the best time of a whole call from Python. ``roofline`` is what the
     machine reached at that time, and ``limits`` the seconds that it allows for each step; ``None``
-    and empty where nothing can measure them, and for programs with loops.
+    and empty where nothing can measure them, and for programs with loops. ``exchanges`` are the
+    collectives of a module that runs all devices of a mesh, those of a loop once.
     """
 
     steps: tuple[StepTime, ...]
@@ -92,6 +102,7 @@ class Profile:
     num_threads: int
     roofline: Roofline | None = None
     limits: tuple[Limit, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
 
     @property
     def limit_seconds(self) -> float:
@@ -117,7 +128,15 @@ class Profile:
         total = sum(k.seconds for k in kernels) or 1e-12
         rows = [self._row(kernel, total) for kernel in kernels[:limit]]
         text = render_table(_COLUMNS, rows, left=("operators", "implementation"))
-        return f"{text}\n{self._totals(len(rows))}"
+        return "\n".join([text, self._totals(len(rows)), *self._exchanged()])
+
+    def _exchanged(self) -> list[str]:
+        """A line for each collective, and their sum."""
+        if not self.exchanges:
+            return []
+        rows = [(e.collective, ", ".join(e.axes), f"{e.nbytes:,.0f}") for e in self.exchanges]
+        table = render_table(("collective", "along", "bytes"), rows, left=("collective", "along"))
+        return [table, f"each device receives {sum(e.nbytes for e in self.exchanges):,.0f} bytes"]
 
     def _repr_html_(self) -> str:
         kernels = self.kernels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from weft.runtime.ndarray import to_numpy
 from weft.support.config import config
 from weft.support.errors import InvalidInputError
 from weft.support.fork_locks import renew_in_child
+
+if TYPE_CHECKING:
+    from weft.runtime.frequent_sizes import FrequentSizes
 
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 K = TypeVar("K", bound=Hashable)
@@ -28,11 +31,12 @@ class LaunchesBySize:
     """The launches of a program with symbols, by the shapes of the inputs.
 
     Code, weights and arenas are the same for all; what the shapes determine (``CallSizes``) is
-    computed at the first call with them. Several threads may use it.
+    computed at the first call with them. Several threads may use it. ``frequent`` counts the calls.
     """
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self, launcher: Launcher, frequent: FrequentSizes | None = None) -> None:
         self._launcher = launcher
+        self.frequent = frequent
         self._solver = SizeSolver(launcher.manifest)
         self._ready: OrderedDict[Shapes, Launch] = OrderedDict()
         self._lock = threading.Lock()
@@ -44,8 +48,10 @@ class LaunchesBySize:
         Raises ``InvalidInputError`` for shapes that do not fit the signature, and
         ``SizeOutOfRangeError`` for sizes beyond the range of a symbol.
         """
-        found = self._ready.get(shapes)
-        return found if found is not None else self._made(shapes, values)
+        found = self._ready.get(shapes) or self._made(shapes, values)
+        if self.frequent is not None:
+            self.frequent.note(shapes, found)
+        return found
 
     def _made(self, shapes: Shapes, values: Sequence[Any]) -> Launch:
         launcher = self._launcher

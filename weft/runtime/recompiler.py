@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.runtime.programs_by_size import Shapes
@@ -11,6 +11,7 @@ from weft.support.fallback import Fallback
 
 if TYPE_CHECKING:
     from weft.runtime.executable import Executable
+    from weft.runtime.improvement import Improvement
 
 
 class Recompiler(Protocol):
@@ -25,6 +26,14 @@ class Recompiler(Protocol):
 
     def specialize(self, whole: Executable, shapes: Shapes) -> Executable:
         """The program for these input shapes."""
+        ...
+
+    def for_sizes(self, whole: Executable, sizes: Sequence[Mapping[str, int]]
+                  ) -> Improvement | None:
+        """What makes the program with kernels for these values of its symbols; the bits are kept.
+
+        ``None`` if the program cannot have such kernels.
+        """
         ...
 
     def beyond(self, whole: Executable, shapes: Shapes) -> Fallback | None:

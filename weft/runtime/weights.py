@@ -61,12 +61,12 @@ class WithWeights:
     def set_weights(self, weights: Tensors) -> None:
         """Use other values for some weights from the next call on, without compiling kernels.
 
-        ``weights`` are arrays by name, or the path of a safetensors file. They are copied; dtypes
-        and shapes are those of ``weights()``. Calls that have begun, and ``BoundCall``, end with
-        the weights that they began with, and states keep their values. Where values have decided
-        the program (zeros or equal weights were folded), another one is compiled, and
-        ``mod.explain()`` says so. Raises ``InvalidInputError`` for an unknown name and for arrays
-        that do not fit; the module is then as before.
+        ``weights`` are arrays by name, or the path of a safetensors file or of parameters of TVM.
+        They are copied; dtypes and shapes are those of ``weights()``. Calls that have begun, and
+        ``BoundCall``, end with the weights that they began with, and states keep their values.
+        Where values have decided the program (zeros or equal weights were folded), another one is
+        compiled, and ``mod.explain()`` says so. Raises ``InvalidInputError`` for an unknown name
+        and for arrays that do not fit; the module is then as before.
         """
         with _turn.lock:
             self._set(tensors_of(weights))
@@ -112,6 +112,9 @@ class WithWeights:
 
     def _continue_as(self: Any, made: Any) -> None:
         """Run later calls by the program of ``made``, in whose place nothing else runs it."""
+        frequent = self._frequent
+        if frequent is not None:
+            frequent.close()
         self.wait_until_optimized()  # whose code has the weights of before
         with self._change:
             if made.launcher is not None and self.launcher is not None:
@@ -122,6 +125,8 @@ class WithWeights:
             self._programs, self._general = KeptPrograms(), None
             if self._launches is not None or made.launcher is None:
                 self._fixed = None
+            if self._launches is not None:
+                self._launches.frequent = None if frequent is None else frequent.renewed(self)
             self._bind_fixed()
 
 
@@ -133,8 +138,12 @@ def tensors_of(source: Tensors) -> Mapping[str, Any]:
         raise InvalidInputError("not weights", got=type(source).__name__,
                                 expected="arrays by name, or the path of a safetensors file")
     from weft.support.safetensors_file import map_tensors
+    from weft.support.tvm_params_file import is_tvm_params, read_tvm_params
 
-    return {name: read() for name, read in map_tensors(Path(source)).items()}
+    path = Path(source)
+    if is_tvm_params(path):
+        return read_tvm_params(path)
+    return {name: read() for name, read in map_tensors(path).items()}
 
 
 def _fitting(name: str, value: Any, known: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -15,8 +15,10 @@ from weft.serving.limits import Limits
 from weft.serving.metrics import Metrics
 from weft.serving.refusal import RefusedError, overloaded
 from weft.serving.responses import error_response
+from weft.serving.turnstile import Turnstile
 
 _TICKET = "weft.ticket"
+TOO_MANY = 429  # the fault of all clients together
 CLIENT_GONE = 499  # as nginx counts requests whose client did not wait for the response
 
 
@@ -50,8 +52,10 @@ class Admission:
     that it is alive.
     """
 
-    def __init__(self, app: ASGIApp, *, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, *, limits: Limits, metrics: Metrics, turnstile: Turnstile
+                 ) -> None:
         self.app = app
+        self.turnstile = turnstile
         self.limits = limits
         self.metrics = metrics
         self.in_flight = 0
@@ -70,6 +74,7 @@ class Admission:
             nonlocal status, begun
             if message["type"] == "http.response.start":
                 status, begun = message["status"], True
+                message = self._counted(scope, message)
             await send(message)
 
         try:
@@ -80,8 +85,19 @@ class Admission:
             await error_response(scope["path"], error)(scope, receive, watched)
         except ClientDisconnect:
             status = CLIENT_GONE
+            self._counted(scope, {"status": status})
         finally:
             self.metrics.request(_route(scope), status, time.perf_counter() - start)
+
+    def _counted(self, scope: Scope, message: Message) -> Message:
+        """The start of a response, which ends the connection of a client with too many errors."""
+        if not 400 <= message["status"] < 500 or message["status"] == TOO_MANY:
+            return message
+        address = (scope.get("client") or ("",))[0]
+        self.turnstile.error(address)
+        if not self.turnstile.blocks(address):
+            return message
+        return {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":

@@ -17,12 +17,15 @@ from weft.serving.inference_routes import inference_router
 from weft.serving.metrics import CONTENT_TYPE, Metrics
 from weft.serving.openai_routes import openai_router
 from weft.serving.responses import error_response, json_response, message_response
+from weft.serving.turnstile import Turnstile
 from weft.support.errors import WeftError
 
 
-def make_app(catalogue: Catalogue) -> FastAPI:
-    """The application that serves ``catalogue``."""
+def make_app(catalogue: Catalogue, turnstile: Turnstile | None = None) -> FastAPI:
+    """The application that serves ``catalogue``; it tells ``turnstile`` of requests in error."""
+    turnstile = turnstile or Turnstile(catalogue.limits.max_errors)
     metrics = Metrics(catalogue)
+    metrics.waiting.set_function(lambda: turnstile.waiting)
     catalogue.observe(metrics)
 
     @asynccontextmanager
@@ -33,7 +36,8 @@ def make_app(catalogue: Catalogue) -> FastAPI:
     # The pages of FastAPI for people load scripts from elsewhere.
     app = FastAPI(title="weft", version=__version__, lifespan=lifespan, docs_url=None,
                   redoc_url=None)
-    app.add_middleware(Admission, limits=catalogue.limits, metrics=metrics)
+    app.add_middleware(Admission, limits=catalogue.limits, metrics=metrics,
+                       turnstile=turnstile)
     app.add_exception_handler(WeftError, _on_error)
     app.add_exception_handler(Exception, _on_error)  # uvicorn logs these
     app.add_exception_handler(HTTPException, _on_http_error)

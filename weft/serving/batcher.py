@@ -36,7 +36,7 @@ class _Job:
 
 
 class Batcher:
-    """Runs requests in one worker thread, one batch at a time, in the order of their arrival.
+    """Runs requests in worker threads, one batch at a time in each, in the order of their arrival.
 
     With ``batched`` the rows of requests whose shapes agree in all axes but the first run together:
     up to ``limits.max_batch`` of them, once the oldest has waited ``limits.max_delay`` seconds.
@@ -44,11 +44,11 @@ class Batcher:
     request runs alone. If a batch fails, its requests run one by one, so that one of them cannot
     spoil the others.
 
-    All methods belong to one event loop at a time; ``run`` is called in the worker thread.
+    All methods belong to one event loop at a time; ``run`` is called in the worker threads.
     """
 
     def __init__(self, run: Run, *, batched: bool, limits: Limits | None = None, name: str = "",
-                 observer: Observer = SILENT) -> None:
+                 observer: Observer = SILENT, workers: int = 1) -> None:
         self.batched = batched
         self.limits = limits or Limits()
         self._run = run
@@ -58,7 +58,8 @@ class Batcher:
         self._changed = asyncio.Event()
         self._closing = False
         self._scheduler: asyncio.Task[None] | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"weft-serve-{name}")
+        self._workers = workers
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix=f"weft-serve-{name}")
         self._context = contextvars.copy_context()  # settings of the process, for the thread
 
     @property
@@ -90,20 +91,27 @@ class Batcher:
             raise
 
     async def close(self) -> None:
-        """Finish the requests in the queue, and end the worker thread."""
+        """Finish the requests in the queue, and end the worker threads."""
         self._closing = True
         self._changed.set()
         if self._scheduler is not None and not self._scheduler.done():
             await self._scheduler
-        self._thread.shutdown(wait=True)
+        self._threads.shutdown(wait=True)
 
     async def _schedule(self) -> None:
-        while self._waiting or not self._closing:
-            if not self._waiting:
-                self._changed.clear()
-                await self._changed.wait()
-            elif not self.batched or await self._filled(self._waiting[0]):
-                await self._execute(self._next_batch())
+        idle = asyncio.Semaphore(self._workers)
+        async with asyncio.TaskGroup() as running:
+            while self._waiting or not self._closing:
+                if not self._waiting:
+                    self._changed.clear()
+                    await self._changed.wait()
+                    continue
+                await idle.acquire()
+                if self._waiting and (not self.batched or await self._filled(self._waiting[0])):
+                    execution = running.create_task(self._execute(self._next_batch()))
+                    execution.add_done_callback(lambda _: idle.release())
+                else:
+                    idle.release()
 
     async def _filled(self, first: _Job) -> bool:
         """Wait until the batch of ``first`` may run; False if the request was cancelled."""
@@ -116,8 +124,8 @@ class Batcher:
             except TimeoutError:
                 break
             if first not in self._waiting:
-                return False
-        return True
+                break
+        return first in self._waiting  # it may have been cancelled at the end of its delay
 
     def _rows_like(self, first: _Job) -> int:
         return sum(job.rows for job in self._waiting if job.key == first.key)
@@ -143,7 +151,7 @@ class Batcher:
         self._observer.batch(self._name, len(batch), sum(job.rows for job in batch))
         requests = [job.arrays for job in batch]
         outcomes = await loop.run_in_executor(
-            self._thread, lambda: self._context.run(self._outcomes, requests))
+            self._threads, lambda: self._context.copy().run(self._outcomes, requests))
         for job, outcome in zip(batch, outcomes, strict=True):
             if job.future.done():
                 continue  # cancelled in the meantime
@@ -153,7 +161,7 @@ class Batcher:
                 job.future.set_result(outcome)
 
     def _outcomes(self, requests: Sequence[Arrays]) -> list[Outcome]:
-        """The results or the error of each request; in the worker thread."""
+        """The results or the error of each request; in a worker thread."""
         if len(requests) > 1:
             with suppress(Exception):  # each request gets its own error below
                 return [*self._together(requests)]

@@ -7,27 +7,34 @@ from collections.abc import Iterable, Iterator, Mapping
 from weft.serving.limits import Limits
 from weft.serving.observer import Observer
 from weft.serving.refusal import unknown_model
+from weft.serving.replicas import Replicas
 from weft.serving.tensor_model import TensorModel
 from weft.serving.text_model import TextModel
 from weft.serving.text_scheduler import TextScheduler
+from weft.serving.text_schedulers import TextSchedulers
 from weft.support.errors import OptionError
 
 
 class ServedText:
-    """A language model under its name, with its scheduler."""
+    """A language model under its name, with the scheduler of each of its decoders."""
 
     def __init__(self, name: str, model: TextModel, limits: Limits | None = None) -> None:
         self.name = name
         self.model = model
-        self.scheduler = TextScheduler(model.decoder, limits=limits, name=name)
+        cached_prompts = getattr(model, "cached_prompts", ())
+        self.scheduler = TextSchedulers(name, [
+            TextScheduler(decoder, limits=limits, name=name, cached_prompts=cached_prompts)
+            for decoder in getattr(model, "decoders", (model.decoder,))])
 
 
 class Catalogue:
     """Models with tensors for inputs, and language models.
 
     ``limits`` are those of the server and of the queues of language models; a ``TensorModel``
-    brings its own.
+    brings its own. ``replicas`` are the processes that compute, where there are any.
     """
+
+    replicas: Replicas | None = None
 
     def __init__(self, tensor_models: Iterable[TensorModel] = (),
                  text_models: Mapping[str, TextModel] | None = None, *,
@@ -92,7 +99,7 @@ class Catalogue:
         for model in self:
             model.observe(observer)
         for text in self.texts.values():
-            text.scheduler.observer = observer
+            text.scheduler.observe(observer)
 
     async def close(self) -> None:
         """Answer what was accepted, and end the workers."""

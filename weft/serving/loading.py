@@ -9,14 +9,14 @@ from weft.serving.catalogue import Catalogue
 from weft.serving.limits import Limits
 from weft.serving.tensor_model import TensorModel, TensorModule
 from weft.serving.text_model import TextModel
-from weft.support.errors import InvalidModelError
+from weft.support.errors import InvalidModelError, OptionError
 
 SUFFIXES = (".weft", ".onnx", ".ir", ".pb")
 LANGUAGE_SUFFIX = ".gguf"
 _LANGUAGE_MODEL = "config.json"  # what a folder of the Hugging Face hub has
 
 OpenModule = Callable[[str], TensorModule]
-OpenText = Callable[[str], TextModel]
+OpenText = Callable[[str, str], TextModel]  # of a name and a path
 
 
 def load_catalogue(paths: Sequence[str], *, open_module: OpenModule, open_text: OpenText,
@@ -36,13 +36,38 @@ def load_catalogue(paths: Sequence[str], *, open_module: OpenModule, open_text: 
     return catalogue
 
 
-def _named(given: str) -> tuple[str, Path]:
+class FilesOfModels:
+    """Files of an option: ``PATH`` for every language model, or ``NAME=PATH`` for one of them."""
+
+    def __init__(self, option: str, given: Sequence[str]) -> None:
+        self._option = option
+        self._files = [split_name(entry) for entry in given]
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """Those of a model."""
+        return tuple(str(path) for wanted, path in self._files if wanted in (None, name))
+
+    def check(self, catalogue: Catalogue) -> None:
+        """``OptionError`` for a file of a model that is not there."""
+        for wanted, path in self._files:
+            if (wanted is None and not catalogue.texts) or wanted not in (None, *catalogue.texts):
+                raise OptionError(f"{self._option} is for a language model that is served",
+                                  got=f"{wanted or ''}={path}".lstrip("="),
+                                  expected=", ".join(catalogue.texts) or "a language model")
+
+
+def split_name(given: str) -> tuple[str | None, Path]:
+    """The name, if there is one, and the path of ``PATH`` or ``NAME=PATH``."""
     name, equals, rest = given.partition("=")
     path = Path(rest) if equals and not Path(given).exists() else Path(given)
+    return name if equals and path == Path(rest) else None, path
+
+
+def _named(given: str) -> tuple[str, Path]:
+    name, path = split_name(given)
     if not path.exists():
         raise InvalidModelError("model file not found", where=path)
-    named = bool(equals) and path == Path(rest)
-    return name if named else _name_of(path), path
+    return _name_of(path) if name is None else name, path
 
 
 def _name_of(path: Path) -> str:
@@ -56,7 +81,7 @@ def _is_language_model(path: Path) -> bool:
 def _load(catalogue: Catalogue, name: str, version: str, path: Path, open_module: OpenModule,
           open_text: OpenText) -> None:
     if _is_language_model(path):
-        catalogue.add_text(name, open_text(str(path)))
+        catalogue.add_text(name, open_text(name, str(path)))
         return
     catalogue.add(TensorModel(name, open_module(str(path)), version=version,
                               limits=catalogue.limits))

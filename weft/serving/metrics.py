@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from weft.runtime.memory_use import process_memory
 from weft.serving.catalogue import Catalogue
 from weft.serving.observer import Observer
 
@@ -37,13 +40,32 @@ class Metrics(Observer):
         self.in_flight = Gauge("weft_requests_in_flight", "Requests without a whole response.",
                                **each)
         self.held = Gauge("weft_held_bytes", "Bytes of the bodies of requests in flight.", **each)
+        self.waiting = Gauge("weft_connections_waiting", "Connections of clients with too many "
+                             "requests in error.", **each)
+        if catalogue.replicas is not None:
+            replicas = catalogue.replicas
+            lost = Gauge("weft_replicas_lost", "Processes that have ended during a call.", **each)
+            lost.set_function(lambda: replicas.lost)
+        self._replicas = catalogue.replicas
+        self._memory = Gauge("weft_memory_bytes", "Memory of the server and of its replicas; what "
+                             "several map, such as weights, is divided among them.", ("process",),
+                             **each)
         queued = Gauge("weft_queue_length", "Requests that wait.", ("model",), **each)
         for name in catalogue.names:
             queued.labels(name).set_function(lambda name=name: _waiting(catalogue, name))
 
     def text(self) -> bytes:
         """All metrics in Prometheus's text format."""
+        self._measure_memory()
         return generate_latest(self.registry)
+
+    def _measure_memory(self) -> None:
+        replicas = {} if self._replicas is None else self._replicas.process_ids()
+        self._memory.clear()
+        for name, number in {"server": os.getpid(),
+                             **{f"replica-{name}": n for name, n in replicas.items()}}.items():
+            if (nbytes := process_memory(number)) is not None:
+                self._memory.labels(name).set(nbytes)
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """A request has ended."""

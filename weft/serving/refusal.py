@@ -10,6 +10,7 @@ from weft.support.errors import (
     OptionError,
     RunTimeoutError,
     WeftError,
+    WorkerError,
 )
 
 OVERLOADED = "the server is overloaded"
@@ -45,7 +46,14 @@ def status_of(error: BaseException) -> int:
         return 400
     if isinstance(error, (TimeoutError, RunTimeoutError)):
         return 504
-    return 503 if isinstance(error, AllocationError) else 500
+    return 503 if isinstance(error, (AllocationError, WorkerError)) else 500
+
+
+def retry_after_of(error: BaseException) -> int | None:
+    """The seconds after which another try may succeed; ``None`` if it would fail, too."""
+    if isinstance(error, RefusedError):
+        return error.retry_after
+    return 1 if isinstance(error, WorkerError) else None
 
 
 def message_of(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from weft.serving.refusal import RefusedError, message_of, status_of
+from weft.serving.refusal import message_of, retry_after_of, status_of
 
 OPENAI_PATH = "/v1/"
 _TYPES = {429: "rate_limit_error", 404: "not_found_error"}
@@ -23,7 +23,7 @@ def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | No
 
 def error_response(path: str, error: BaseException) -> Response:
     """An error in the form of the protocol that a path belongs to."""
-    retry = error.retry_after if isinstance(error, RefusedError) else None
+    retry = retry_after_of(error)
     headers = None if retry is None else {"Retry-After": str(retry)}
     return message_response(path, status_of(error), message_of(error), headers)
 

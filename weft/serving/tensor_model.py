@@ -75,7 +75,8 @@ class TensorModel:
 
     def _new_batcher(self) -> Batcher:
         return Batcher(self._run, batched=self.batch_axis.symbol is not None,
-                       limits=self._limits, name=self.name, observer=self._observer)
+                       limits=self._limits, name=self.name, observer=self._observer,
+                       workers=getattr(self.module, "replicas", 1))
 
     async def infer(self, feeds: Mapping[str, np.ndarray]) -> Arrays:
         """The outputs in order; ``InvalidInputError`` for feeds that do not fit."""

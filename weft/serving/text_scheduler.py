@@ -6,10 +6,12 @@ import asyncio
 import contextvars
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
+
+import numpy as np
 
 from weft.generation.constraint import MakeConstraint
 from weft.generation.request import Request, new_request
@@ -80,16 +82,20 @@ class TextScheduler:
     """Generates for many requests at once, in one thread that owns the decoder.
 
     Requests join and leave between the steps of the decoder; more than it has slots wait, up to
-    ``limits.max_queue``. All methods belong to one event loop.
+    ``limits.max_queue``. The first slots hold ``cached_prompts`` already. All methods belong to
+    one event loop.
     """
 
     def __init__(self, decoder: Decoder, *, limits: Limits | None = None, name: str = "",
-                 observer: Observer = SILENT, prefill_chunk: int = PREFILL_CHUNK) -> None:
+                 observer: Observer = SILENT, prefill_chunk: int = PREFILL_CHUNK,
+                 cached_prompts: Sequence[np.ndarray] = ()) -> None:
         self.decoder = decoder
         self.name = name
         self.observer = observer
         self._limits = limits or Limits()
         self._session = Session(decoder, prefill_chunk=prefill_chunk)
+        for slot, tokens in enumerate(cached_prompts):
+            self._session.adopt(slot, tokens)
         self._inbox: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._jobs: set[TextJob] = set()
         self._active: dict[Request, TextJob] = {}  # of the thread
@@ -100,13 +106,23 @@ class TextScheduler:
     @property
     def waiting(self) -> int:
         """Number of requests that wait for a slot of the decoder."""
-        return max(0, len(self._jobs) - self.decoder.slots)
+        return max(0, self.load - self.decoder.slots)
+
+    @property
+    def load(self) -> int:
+        """Number of requests without a whole reply."""
+        return len(self._jobs)
+
+    @property
+    def room(self) -> int:
+        """Number of requests that it would still take."""
+        return self.decoder.slots + self._limits.max_queue - self.load
 
     def check_room(self, count: int = 1) -> None:
         """``RefusedError`` unless the queue has room for ``count`` more requests."""
         if self._closing:
             raise RefusedError("the server is stopping", status=503, retry_after=1)
-        if len(self._jobs) + count > self.decoder.slots + self._limits.max_queue:
+        if self.room < count:
             raise overloaded(f"{self.waiting} requests wait for {self.name}", status=429)
 
     def submit(self, prompt: list[int], *, sampling: Sampling, stopping: Stopping,

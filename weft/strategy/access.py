@@ -6,15 +6,13 @@ from weft import te
 from weft.te.walk import loads_of
 from weft.tir import Analyzer, mentions, substitute, vars_of
 from weft.tir.expr import PrimExpr, ProducerLoad, Var, const, int_value
+from weft.tir.row_major import ravel
 from weft.tir.size_text import bind_size
 
 
 def flat_index(load: ProducerLoad) -> PrimExpr:
     """The row-major index of the element that ``load`` reads in its tensor."""
-    offset: PrimExpr = const(0)
-    for index, size in zip(load.indices, load.producer.shape, strict=True):
-        offset = offset * size + index
-    return offset
+    return ravel(load.indices, load.producer.shape)
 
 
 def stride_along(load: ProducerLoad, axis: te.IterVar, *, size: int | None = None) -> int | None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from weft import te
 from weft.ir import Attrs, Call
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, LoweringError
 from weft.target import Target
+
+if TYPE_CHECKING:
+    from weft.strategy.space import Space
 
 A = TypeVar("A", bound=Attrs)
 T_co = TypeVar("T_co", bound=Target, covariant=True)
@@ -37,6 +41,7 @@ class ScheduleContext(Generic[T_co]):
 
     ``anchor`` is the result of ``call``, the operator that the implementation belongs to;
     ``outputs`` are the tensors that the kernel writes (the anchor itself if it is the last).
+    ``knobs`` are values that a default schedule takes instead of its own choice.
     """
 
     schedule: te.Schedule
@@ -44,15 +49,11 @@ class ScheduleContext(Generic[T_co]):
     outputs: tuple[te.Tensor, ...]
     call: Call
     target: T_co
+    knobs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def output(self) -> te.Tensor:
         return self.outputs[0]
-
-
-def no_variants() -> Iterable[Implementation]:
-    """The variants of an implementation without parameters."""
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,9 @@ class Implementation:
 
     ``compute`` replaces the operator's own and has its signature. ``seconds`` is the estimated time
     of one call on one core, ``None`` if the author gave no estimate; ``selection`` says how
-    implementations are chosen by it. ``variants`` are the same algorithm with other parameters
-    (tiles, blocks) than the cost model chose: ``weft tune`` times them, and a record may prefer
-    one. With ``is_fallback`` it runs only calls without another candidate.
+    implementations are chosen by it. ``space`` gives the knobs of the algorithm (tiles, blocks,
+    orders): ``weft tune`` searches among their values, and a record may prefer others than the cost
+    model chose. With ``is_fallback`` it runs only calls without another candidate.
 
     Raises ``LoweringError`` if ``seconds`` is negative or not finite.
     """
@@ -72,7 +73,7 @@ class Implementation:
     schedule: Callable[[ScheduleContext[Any]], None]
     compute: Callable[..., Any] | None = None
     seconds: float | None = None
-    variants: Callable[[], Iterable[Implementation]] = no_variants
+    space: Callable[[], Space] | None = None
     is_fallback: bool = False
 
     def __post_init__(self) -> None:

@@ -1,8 +1,10 @@
 """Tuning records: measured times of implementations, which override the cost models.
 
-A records file has one JSON object per line, for one implementation of one kernel. ``weft tune``
-appends to it, ``WEFT_RECORDS`` names the file that selection reads. Lines are appended under a
-lock, so concurrent writers do not interleave; an incomplete line of a killed writer is skipped.
+``weft tune`` keeps what it measured in a database of SQLite (``weft.tune.store``), of which
+selection reads the winners: implementations that were faster than the cost model's choice beyond
+noise, by CPU, kernel and number of threads. ``WEFT_RECORDS`` names the file; without it the one in
+the cache folder is read, if there is one. Files of former versions, with one JSON object per line
+for each measured implementation, are read too.
 """
 
 from __future__ import annotations
@@ -10,16 +12,24 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, field
+from contextlib import closing
+from dataclasses import field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from weft.ir import Function, structural_hash
-from weft.support.config import config
+from weft.runtime.devices.cpu.threads import num_threads
 from weft.support.dataclass import dataclass
 from weft.support.errors import OptionError
-from weft.target import Target
+from weft.support.records_file import records_file, records_state
+from weft.target import CpuTarget, Target
+
+if TYPE_CHECKING:
+    import sqlite3
+
+SCHEMA_VERSION = 1
+DATABASE_HEAD = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +37,7 @@ class Record:
     """``implementation`` of ``kernel`` took ``seconds`` per call on ``threads`` threads.
 
     ``kernel`` is the structural hash of the primitive function, ``text`` its operators in readable
-    form, ``target`` the text of the target.
+    form, ``target`` the CPU (``cpu_of``), or the text of the target in a file of a former version.
     """
 
     kernel: str
@@ -55,7 +65,8 @@ class Records:
 
     def times(self, kernel: str, target: Target) -> Mapping[str, float]:
         """Seconds by implementation; empty for a kernel without records for this target."""
-        return self.seconds.get((kernel, str(target)), {})
+        return (self.seconds.get((kernel, cpu_of(target)))
+                or self.seconds.get((kernel, str(target)), {}))
 
     def ranking(self, kernel: str, target: Target) -> tuple[str, ...]:
         """The names of a kernel's recorded implementations, the fastest first."""
@@ -63,20 +74,30 @@ class Records:
         return tuple(sorted(times, key=lambda name: (times[name], name)))
 
 
+def cpu_of(target: Target) -> str:
+    """The CPU that a time holds for: its model and its instruction sets, whatever its caches.
+
+    Measuring the machine again changes the text of a target, but not what its kernels take.
+    """
+    if not isinstance(target, CpuTarget):
+        return str(target)
+    return f"{target.triple} {target.cpu} {','.join(target.features)}"
+
+
 def active_records() -> Records:
-    """The records of the file that ``config.records`` names; empty if it is unset.
+    """The records that selection follows; empty without a file.
 
     Raises ``OptionError`` for a file that cannot be read or that contains no record.
     """
-    path = config.records
+    path = records_file()
     if path is None:
         return Records()
     try:
-        status = path.stat()
+        state = records_state(path)
     except OSError as error:
         raise OptionError("the records file cannot be read", where=str(path), got=str(error),
                           help=f"`weft tune MODEL --records {path}` writes one") from None
-    return _read_cached(path, status.st_mtime_ns, status.st_size)
+    return _read_cached(path, state, num_threads())
 
 
 def ranking_of(function: Function, target: Target) -> tuple[str, ...]:
@@ -86,23 +107,60 @@ def ranking_of(function: Function, target: Target) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=4)
-def _read_cached(path: Path, modified: int, size: int) -> Records:
-    del modified, size  # part of the cache key: a changed file is read again
-    return read_records(path)
+def _read_cached(path: Path, state: tuple[int, ...], threads: int) -> Records:
+    del state  # part of the cache key: a changed file is read again
+    return read_records(path, threads)
 
 
-def read_records(path: Path) -> Records:
-    """All records of a file; raises ``OptionError`` for a non-empty file without a record."""
+def read_records(path: Path, threads: int) -> Records:
+    """The records of a file for code on ``threads`` threads; all of one of a former version.
+
+    Raises ``OptionError`` for a non-empty file without a record.
+    """
     try:
+        with path.open("rb") as file:
+            if file.read(len(DATABASE_HEAD)) == DATABASE_HEAD:
+                return Records.of(*_winners(path, threads))
         content = path.read_bytes()
     except OSError as error:
         raise OptionError("the records file cannot be read", where=str(path),
                           got=str(error)) from None
-    found = [record for line in content.splitlines() if (record := _parsed(line)) is not None]
+    found = lines_of(content)
     if content.strip() and not found:
         raise OptionError("not a records file", where=str(path),
-                          expected="one JSON object a line, as `weft tune` writes them")
+                          expected="a database that `weft tune` writes")
     return Records.of(found, hashlib.sha256(content).hexdigest())
+
+
+def lines_of(content: bytes) -> list[Record]:
+    """The records of a file of a former version."""
+    return [record for line in content.splitlines() if (record := _parsed(line)) is not None]
+
+
+def _winners(path: Path, threads: int) -> tuple[list[Record], str]:
+    """The winners of a database, and a digest of them."""
+    import sqlite3
+
+    query = ("SELECT kernel, text, cpu, implementation, seconds, threads FROM winners "
+             "WHERE threads = ? ORDER BY cpu, kernel")
+    try:
+        with closing(sqlite3.connect(f"file:{path.absolute()}?mode=ro", uri=True)) as database:
+            check_schema(database, path)
+            rows = database.execute(query, (threads,)).fetchall()
+    except sqlite3.Error as error:
+        raise OptionError("the records file cannot be read", where=str(path),
+                          got=str(error)) from None
+    digest = hashlib.sha256(json.dumps([row[:4] for row in rows]).encode()).hexdigest()
+    return [Record(*row) for row in rows], digest if rows else ""
+
+
+def check_schema(database: sqlite3.Connection, path: Path) -> None:
+    """Raise ``OptionError`` for a database of another program, or of a later version of weft."""
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    if version != SCHEMA_VERSION:
+        raise OptionError("the records file has another format", where=str(path),
+                          expected=f"version {SCHEMA_VERSION}", got=f"version {version}",
+                          help="records of another version of weft cannot be used: tune again")
 
 
 def _parsed(line: bytes) -> Record | None:
@@ -117,31 +175,3 @@ def _parsed(line: bytes) -> Record | None:
     is_sound = all(isinstance(name, str) for name in names) and all(
         isinstance(number, int | float) and number > 0 for number in numbers)
     return record if is_sound else None
-
-
-def append_records(path: Path, records: Iterable[Record]) -> None:
-    """Append records to a file, which is created if needed.
-
-    Raises ``OptionError`` if the file cannot be written.
-    """
-    from filelock import FileLock
-
-    text = "".join(json.dumps(asdict(record)) + "\n" for record in records)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock"), path.open("a+b") as file:
-            file.write(_missing_line_feed(path) + text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise OptionError("the records file cannot be written", where=str(path),
-                          got=str(error)) from None
-
-
-def _missing_line_feed(path: Path) -> bytes:
-    """A line feed if the last line of the file is incomplete, because its writer was killed."""
-    with path.open("rb") as file:
-        if file.seek(0, os.SEEK_END) == 0:
-            return b""
-        file.seek(-1, os.SEEK_END)
-        return b"" if file.read(1) == b"\n" else b"\n"

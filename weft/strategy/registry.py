@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from weft.ir import Call, Family
 from weft.strategy.implementation import Implementation, ScheduleContext
-from weft.strategy.strategy_registry import StrategyRegistry, check_kind, check_operator, key_of
+from weft.strategy.space import Knob
+from weft.strategy.strategy_registry import (
+    StrategyRegistry,
+    check_kind,
+    check_operator,
+    is_registered_by_weft,
+    key_of,
+)
 from weft.support.dataclass import dataclass
 from weft.target import Target
 from weft.transform.layout.layout_choice import AlterLayoutHook
@@ -31,18 +38,24 @@ class RegisteredStrategy:
 class DefaultSchedule:
     """The schedule that can run every call, and the seconds that it is estimated to take.
 
-    Without ``seconds`` the cost model of the target estimates them.
+    Without ``seconds`` the cost model of the target estimates them. ``knobs`` are what it reads
+    from its context (``ScheduleContext.knobs``).
     """
 
     schedule: Schedule
     seconds: Estimate | None = None
+    knobs: Callable[[Call, Any], tuple[Knob, ...]] | None = None
 
+
+H = TypeVar("H", bound=Callable[..., object])
 
 # By target kind and operator: weft's own generator, then those of users.
 STRATEGIES: StrategyRegistry[tuple[RegisteredStrategy, ...]] = StrategyRegistry("strategy")
 DEFAULT_SCHEDULES: StrategyRegistry[DefaultSchedule] = StrategyRegistry("default schedule")
 LAYOUT_HOOKS: StrategyRegistry[AlterLayoutHook] = StrategyRegistry("layout hook")
 LEGALIZATIONS: StrategyRegistry[LegalizeHook] = StrategyRegistry("legalization")
+# Layout hooks and legalizations that decide by whether constants have infinities or NaN.
+READ_FINITE: set[Callable[..., object]] = set()
 
 
 def strategy(
@@ -62,9 +75,10 @@ def strategy(
 
     def wrap(function: Strategy) -> Strategy:
         key = key_of(what, target)
-        known = registered(what, target) if isinstance(what, str) else STRATEGIES.find(key) or ()
-        others = [s for s in known if _name(s.generate) != _name(function)]
-        if key in STRATEGIES:
+        known = STRATEGIES.known(key) if is_registered_by_weft() else \
+            registered(what, target) if isinstance(what, str) else STRATEGIES.find(key)
+        others = [s for s in known or () if _name(s.generate) != _name(function)]
+        if STRATEGIES.known(key) is not None:
             STRATEGIES.remove(key)
         STRATEGIES.register(key, (*others, RegisteredStrategy(function, complete)))
         return function
@@ -93,9 +107,11 @@ def _name(function: Strategy) -> tuple[str, str]:
     return function.__module__, function.__qualname__
 
 
-def default_schedule(*, target: str, seconds: Estimate | None = None
-                     ) -> Callable[[Schedule], Schedule]:
-    """Register the schedule of operators without a strategy, with its estimate in seconds.
+def default_schedule(
+    *, target: str, seconds: Estimate | None = None,
+    knobs: Callable[[Call, Any], tuple[Knob, ...]] | None = None,
+) -> Callable[[Schedule], Schedule]:
+    """Register the schedule of operators without a strategy, with its estimate and its knobs.
 
     Without ``seconds`` the cost model of the target estimates a call (``CostModel.call_seconds``).
     Raises ``RegistryError`` for an unknown target kind.
@@ -103,7 +119,7 @@ def default_schedule(*, target: str, seconds: Estimate | None = None
     check_kind(target)
 
     def wrap(function: Schedule) -> Schedule:
-        DEFAULT_SCHEDULES.register(target, DefaultSchedule(function, seconds))
+        DEFAULT_SCHEDULES.register(target, DefaultSchedule(function, seconds, knobs))
         return function
 
     return wrap
@@ -112,7 +128,8 @@ def default_schedule(*, target: str, seconds: Estimate | None = None
 def alter_layout(op_name: str, *, target: str) -> Callable[[AlterLayoutHook], AlterLayoutHook]:
     """Register ``(call, argument types, target) -> LayoutChoices`` for ``AlterOpLayout``.
 
-    Raises ``RegistryError`` for an unknown operator or target kind.
+    The cache keeps what weft's own hooks answer (``weft.strategy.kept_hooks``). Raises
+    ``RegistryError`` for an unknown operator or target kind.
     """
     check_operator(op_name, target)
 
@@ -133,6 +150,12 @@ def legalize(op_name: str, *, target: str) -> Callable[[LegalizeHook], LegalizeH
         return LEGALIZATIONS.register(f"{target}:{op_name}", function)
 
     return wrap
+
+
+def reads_finite(hook: H) -> H:
+    """Say that a layout hook or legalization asks whether constants have infinities or NaN."""
+    READ_FINITE.add(hook)
+    return hook
 
 
 def legalizations(target: Target) -> Mapping[str, LegalizeHook]:

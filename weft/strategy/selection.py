@@ -8,13 +8,17 @@ estimate or are fallbacks, so any other is a user's, who means it to be used.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
+import functools
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from weft.codegen import backend_of
 from weft.ir import Call, Op
-from weft.strategy.implementation import Implementation
-from weft.strategy.registry import DEFAULT_SCHEDULES, registered
+from weft.strategy.implementation import Implementation, ScheduleContext
+from weft.strategy.registry import DEFAULT_SCHEDULES, DefaultSchedule, Schedule, registered
+from weft.strategy.space import Point, Space, split_name
 from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.support.stage_times import stage
@@ -55,7 +59,19 @@ def default_implementation(call: Call, target: Target) -> Implementation:
         return Implementation(f"{name}.{target.kind}.unscheduled", lambda _: None, is_fallback=True)
     seconds = (backend_of(target).cost_model(target).call_seconds(call) if default.seconds is None
                else default.seconds(call, target))
-    return Implementation(f"{name}.{target.kind}.default", default.schedule, seconds=seconds)
+    base = f"{name}.{target.kind}.default"
+    return Implementation(base, default.schedule, seconds=seconds, space=None if (
+        default.knobs is None) else functools.partial(_default_space, base, default, call, target))
+
+
+def _default_space(base: str, default: DefaultSchedule, call: Call, target: Target) -> Space:
+    knobs = () if default.knobs is None else default.knobs(call, target)
+    return Space(base, knobs, lambda point: Implementation(base, functools.partial(
+        _with_knobs, default.schedule, point)))
+
+
+def _with_knobs(schedule: Schedule, point: Point, ctx: ScheduleContext[Any]) -> None:
+    schedule(dataclasses.replace(ctx, knobs=point))
 
 
 def in_order(offered: Iterable[Implementation]) -> list[Implementation]:
@@ -89,13 +105,12 @@ class Selection:
 def select(call: Call, target: Target, ranking: Sequence[str] = ()) -> Selection:
     """The implementation for a call.
 
-    ``ranking`` names implementations or variants that were timed for its kernel, the fastest
-    first; names that no strategy yields any more are skipped.
+    ``ranking`` names implementations, or points of their spaces, that were timed for its kernel,
+    the fastest first; names that no strategy yields any more are skipped.
     """
     offered = in_order(implementations(call, target))
     if ranking:
-        known = {one.name: one for one in _with_variants(offered)}
-        recorded = next((known[name] for name in ranking if name in known), None)
+        recorded = next((one for name in ranking if (one := named(offered, name))), None)
         if recorded is not None:
             others = tuple(one for one in offered if one.name != recorded.name)
             return Selection(recorded, Reason.RECORD, others)
@@ -105,12 +120,19 @@ def select(call: Call, target: Target, ranking: Sequence[str] = ()) -> Selection
 
 
 def candidates(call: Call, target: Target) -> list[Implementation]:
-    """All implementations that can be measured: in order, each followed by its variants.
+    """All implementations that can be measured, in order; each may have a space of its own.
 
     Names tell them apart. Raises ``LoweringError`` as ``implementations`` does.
     """
-    return _with_variants(in_order(implementations(call, target)))
+    return in_order(implementations(call, target))
 
 
-def _with_variants(offered: Iterable[Implementation]) -> list[Implementation]:
-    return [each for one in offered for each in (one, *one.variants())]
+def named(offered: Iterable[Implementation], name: str) -> Implementation | None:
+    """The implementation of a name, which may be a point of a space; ``None`` if none has it."""
+    base, values = split_name(name)
+    for one in offered:
+        if one.name == name:
+            return one
+        if values and one.name == base and one.space is not None:
+            return one.space().named(name)
+    return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 
-from weft.ir import Op, OpPattern, TensorType, TupleType, Type, post_order
+from weft.ir import Family, Op, OpPattern, TensorType, TupleType, Type, post_order
 from weft.ir.expr import Call, Constant, Expr, Function, Var
 from weft.ir.shape import Dim, KnownDim, Shape, SymDim
 from weft.ir.substitution import has_symbols, substitute_symbols
@@ -21,6 +21,7 @@ from weft.op.nn.dense import DenseAttrs
 from weft.strategy.size_vars import symbols_of
 from weft.strategy.variants import Variant, factors_of, intersection, product_of
 from weft.support.dataclass import dataclass
+from weft.support.names import unused
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,23 @@ def specialize(function: Function, variant: Variant) -> Specialized | None:
     return Specialized(substitute_symbols(function, by_name), sizes)
 
 
+def rounds_alike(function: Function) -> bool:
+    """Whether the function gives the same results for the same data, whatever kernel runs it.
+
+    A sum of floats depends on the order of its terms, which the size decides; what copies, compares
+    or computes each element alone does not. Zeros of both signs count as one.
+    """
+    return all(isinstance(call.op, Op) and _has_no_order(call.op, call.checked_type)
+               for call in post_order(function.body) if isinstance(call, Call))
+
+
+def _has_no_order(op: Op, result: Type | None) -> bool:
+    counts = isinstance(result, TensorType) and not result.dtype.is_float
+    family = op.traits.family
+    return (op.pattern <= OpPattern.INJECTIVE or op.traits.keeps_scale or family is Family.SORT
+            or (family is Family.REDUCTION and counts))
+
+
 def _narrowed(known: KnownDim, sizes: SizeRange) -> KnownDim:
     """The number or symbol for the sizes that are in a range and that earlier conditions allow."""
     if not isinstance(known, SymDim):
@@ -79,11 +97,7 @@ def _number_or_symbol(name: str, sizes: SizeRange) -> KnownDim:
 
 
 def _fresh_name(factors: tuple[str, ...], function: Function) -> str:
-    name = "_".join(map(name_of, factors))
-    known = set(map(name_of, symbols_of(function)))
-    while name in known:
-        name += "_"
-    return name
+    return unused("_".join(map(name_of, factors)), set(map(name_of, symbols_of(function))))
 
 
 def are_one_axis(function: Function, factors: tuple[str, ...]) -> bool:

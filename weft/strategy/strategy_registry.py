@@ -16,7 +16,7 @@ from weft.codegen import BACKENDS
 from weft.ir import OPS, Family
 from weft.support.errors import RegistryError
 from weft.support.interpreter import interrupts_held
-from weft.support.registry import Registry
+from weft.support.registry import Origin, Registry
 from weft.support.suggestion import did_you_mean
 from weft.target import TARGET_KINDS
 
@@ -54,6 +54,13 @@ def has_strategies(kind: str) -> bool:
     return backend is None or backend.strategies is None or backend.strategies in sys.modules
 
 
+def is_registered_by_weft() -> bool:
+    """Whether the module that is being imported is of weft: then the others of its back end need
+    not be imported before, because their entries do not collide.
+    """
+    return Origin.of_caller().module.startswith("weft.strategy.")
+
+
 def key_of(what: str | Family, kind: str) -> str:
     """The key of an operator, by name, or of a family of operators for a kind of target."""
     return f"{kind}:{what}" if isinstance(what, str) else f"{kind}:family {what.value}"
@@ -64,8 +71,13 @@ class StrategyRegistry(Registry[V]):
 
     def register(self, name: str, value: V) -> V:
         """Register after the entries of the back end, with which ``name`` might collide."""
-        load_strategies(name.partition(":")[0])
+        if not is_registered_by_weft():
+            load_strategies(name.partition(":")[0])
         return super().register(name, value)
+
+    def known(self, name: str) -> V | None:
+        """The entry of ``name`` if its module is imported."""
+        return self._entries.get(name)
 
     def find(self, name: str) -> V | None:
         load_strategies(name.partition(":")[0])

@@ -88,6 +88,11 @@ def recorded_keys() -> Iterator[set[str]]:
         _recorded.reset(token)
 
 
+def is_recording() -> bool:
+    """Whether a block of ``recorded_keys`` is running."""
+    return _recorded.get() is not None
+
+
 class Store:
     """A folder of entries by key (hex digest), which is only read; never raises ``OSError``."""
 

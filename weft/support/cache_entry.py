@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from weft.support.file_content import PART_BYTES, DigestPart, PartChecksum, as_bytes, checksum_of
+from weft.support.libc import reserve_space
 
-_MAGIC = b"weftcch2"
+_MAGIC = b"weftcch4"
 # Magic, payload length, checksum; keeps a mapped payload 64-byte aligned.
 HEADER_BYTES = 64
 # The system gives the file pages as large as a write; hypervisors take long for new pages of 2 MB.
@@ -54,10 +55,15 @@ class EntryWriter:
                 _write_all(self._handle, part, HEADER_BYTES + self.size)  # while it is in a cache
                 self.size += len(part)
 
-    def file(self) -> int:
-        """A file descriptor of the entry for ``place``, which the caller closes; -1: no file."""
+    def file(self, nbytes: int = 0) -> int:
+        """A file descriptor of the entry for ``place``, which the caller closes; -1: no file.
+
+        ``nbytes`` of the payload get their space on the disk at once: page by page takes longer.
+        """
         with self._errors_reported():
-            return os.dup(self._handle) if self.is_open else -1
+            if self.is_open:
+                reserve_space(self._handle, HEADER_BYTES + nbytes)
+                return os.dup(self._handle)
         return -1
 
     def place(self, file: int, start: int, data: memoryview) -> bool:

@@ -214,6 +214,9 @@ class Config:
     symbolic_sizes = Knob("WEFT_SYMBOLIC_SIZES", True, _flag, "0 or 1",
                           "compile a model with dynamic shapes once for all sizes; 0 compiles it "
                           "for each set of input shapes")
+    specialize_after = Knob("WEFT_SPECIALIZE_AFTER", 0, _integer(0, 2**31), "0 or more",
+                            "calls with the same sizes after which a thread makes kernels for "
+                            "them; 0: never")
     progress = Knob("WEFT_PROGRESS", True, _flag, "0 or 1",
                     "show the progress of compilations longer than a second on terminals and in "
                     "notebooks")
@@ -279,9 +282,9 @@ def unknown_variables() -> dict[str, str | None]:
 @functools.cache
 def report_unknown_variables() -> None:
     """Warn about ``unknown_variables`` once per process: misspelled settings have no effect."""
-    import logging  # takes a third of the time of `import weft`
-
     for name, close in unknown_variables().items():
+        import logging  # takes a third of the time of `import weft`
+
         hint = f"; did you mean {close}?" if close else "; `weft doctor` lists the settings"
         logging.getLogger("weft.config").warning("%s is not a setting of weft%s", name, hint)
 

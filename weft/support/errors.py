@@ -129,7 +129,7 @@ def _rebuild_inference(
     base: tuple[object, tuple[object, ...]], errors: tuple[WeftError, ...]
 ) -> WeftError:
     error = _rebuild(*base[1])  # type: ignore[arg-type]
-    error.errors = errors  # type: ignore[attr-defined]
+    error.errors = errors
     return error
 
 
@@ -205,6 +205,12 @@ class RunTimeoutError(WeftError):
     code = "E0521"
 
 
+class WorkerError(WeftError):
+    """A worker that was lost or does not fit, or a scheduler that does not answer."""
+
+    code = "E0550"
+
+
 class ScheduleError(WeftError):
     """A schedule primitive that is not applicable; raised by the call."""
 
@@ -266,6 +272,12 @@ class CheckpointError(WeftError):
     """A checkpoint that is damaged, incomplete, or does not fit what is restored from it."""
 
     code = "E0820"
+
+
+class DistributedError(WeftError):
+    """A rank is dead, stopped, late, or runs another program than the others."""
+
+    code = "E0830"
 
 
 class InternalError(WeftError):

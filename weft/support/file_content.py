@@ -2,7 +2,7 @@
 
 A digest is made of those of parts of 4 MB, which can be read and hashed in one go. ``PartDigest``
 identifies data: it is the SHA-256 of the SHA-256 of the parts. ``PartChecksum`` detects damage:
-with the CRC-32 of the parts it takes a quarter of the time.
+with sums of the words of the parts it takes a sixteenth of the time.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import stat
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from weft.support.dataclass import dataclass
+from weft.support.fork_locks import renew_in_child
+from weft.support.leased_file import LeasedFile, ReleasableMemory
 
 PART_BYTES = 4 << 20
 # Device, inode, size, and times of modification and change in nanoseconds.
@@ -30,6 +32,10 @@ FileStates: TypeAlias = "tuple[tuple[str, FileState | None], ...]"
 
 # A file that changes twice within the resolution of its times has the same state afterwards.
 RACY_NS = 2_000_000_000
+
+# How often a mapped file is looked after, and how long one may still have views after its use.
+_LEASE_SECONDS = 0.2
+_VIEWED_SECONDS = 10
 
 # Larger files are no models, whose lengths are signed 32-bit numbers (protobuf).
 MAX_BYTES = 2**31 - 1
@@ -43,15 +49,40 @@ class DigestPart(Protocol):
     def digest(self) -> bytes: ...
 
 
-class _Crc:
+class _Sums:
+    """The CRC-32 of a part that is not full; of a full one, two tables of sums.
+
+    They hold the sums of the 64-bit words in each of 512 columns, and in each of 1,031. Any damage
+    within 8,240 bytes changes one. Two pages that change places change the second: 1,031 is a
+    prime number, and there are fewer pages, so no two begin in the same column.
+    """
+
     def __init__(self) -> None:
-        self._value = 0
+        self._data = bytearray()
+        self._sums = b""
 
     def update(self, data: memoryview) -> None:
-        self._value = zlib.crc32(data, self._value)
+        if not self._data and len(data) == PART_BYTES:
+            self._sums = _sums_of(data)
+            return
+        self._data += data
+        if len(self._data) == PART_BYTES:
+            self._sums, self._data = _sums_of(memoryview(self._data)), bytearray()
 
     def digest(self) -> bytes:
-        return self._value.to_bytes(4, "little")
+        return self._sums or zlib.crc32(self._data).to_bytes(4, "little")
+
+
+def _sums_of(part: memoryview) -> bytes:
+    import numpy as np
+
+    words, tables = np.frombuffer(part, np.uint64), b""
+    for columns in (512, 1031):
+        rows, rest = divmod(words.size, columns)
+        sums = words[: rows * columns].reshape(rows, columns).sum(axis=0, dtype=np.uint64)
+        sums[:rest] += words[rows * columns :]
+        tables += sums.tobytes()
+    return tables
 
 
 class PartDigest:
@@ -101,7 +132,7 @@ class PartChecksum(PartDigest):
     """A digest that tells damaged data from the original, but not data made to look like it."""
 
     def new_part(self) -> DigestPart:
-        return _Crc()
+        return _Sums()
 
 
 def as_bytes(data: bytes | memoryview) -> memoryview:
@@ -165,28 +196,31 @@ def release_pages(arrays: Iterable[Any]) -> None:
             file.madvise(mmap.MADV_DONTNEED)
 
 
-class ReleasableMemory(mmap.mmap):
-    """Private memory, whose pages ``FileContent.drop`` gives back while views of it exist."""
-
-
 @dataclass(frozen=True, slots=True)
 class Content:
     """The bytes of a file, as read, and their digest.
 
     ``status`` is that of the file when reading began, at ``began`` nanoseconds since the epoch.
+    ``find_digest`` waits for the digest, which may take longer than reading.
     """
 
     data: memoryview
-    digest: str
     status: os.stat_result
     began: int
+    find_digest: Callable[[], str]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the bytes."""
+        return self.find_digest()
 
 
 class FileContent(os.PathLike[str]):
     """The path of a file, and its content between ``hold`` and ``release``.
 
-    The content is read by a thread, which leaves the interpreter to others. It is read to memory
-    instead of mapped: a file that somebody truncates would end the process, and one that somebody
+    The content is read, and then hashed, by a thread, which leaves the interpreter to others. A
+    held file is mapped if no process can write to it meanwhile (``leased_file``). Otherwise it is
+    read to memory: a file that somebody truncates would end the process, and one that somebody
     writes to would have another digest than what is compiled.
     """
 
@@ -211,21 +245,24 @@ class FileContent(os.PathLike[str]):
     def hold(self) -> None:
         """Begin to read the file, unless its content is held already."""
         if self._reader is None:
-            self._reader = _Reader(Path(self._path))
+            self._reader = _Reader(Path(self._path), is_held=True)
 
     def release(self) -> None:
         """Drop the content; views of it stay valid."""
-        self._reader = None
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold the content in a block; an outer block goes on holding it."""
-        outer = self._reader
+        is_outer = self._reader is None
         self.hold()
         try:
             yield
         finally:
-            self._reader = outer
+            if is_outer:
+                self.release()
 
     @property
     def is_being_read(self) -> bool:
@@ -252,23 +289,37 @@ class FileContent(os.PathLike[str]):
 
 
 class _Reader:
-    """A thread that reads a file."""
+    """A thread that reads a file, and then hashes its content.
 
-    def __init__(self, path: Path) -> None:
+    If the file is to be held until ``close``, the thread maps it where it can, and looks whether
+    somebody waits to write to it.
+    """
+
+    def __init__(self, path: Path, *, is_held: bool = False) -> None:
         self.is_spent = False
         self._path = path
+        self._is_held = is_held
+        self._lease: LeasedFile | None = None
+        self._is_closed = threading.Event()
         self._found: Content | None = None
         self._error: Exception | None = None
+        self._digest: str | None = None
+        self._dropped: list[tuple[int, int]] = []  # before the content was hashed
+        self._lock = threading.Lock()
+        renew_in_child(self, "_lock")
+        self._is_read, self._is_hashed = threading.Event(), threading.Event()
         # A daemon: the program may end before the file is read.
-        self._thread = threading.Thread(target=self._read, daemon=True, name="weft read")
+        self._thread = threading.Thread(target=self._run, daemon=True, name="weft read")
         self._thread.start()
 
     @property
     def is_alive(self) -> bool:
-        return self._thread.is_alive()
+        """Whether the content is being read."""
+        return self._thread.is_alive() and not self._is_read.is_set()
 
     def result(self) -> Content:
-        self._thread.join()
+        if self._thread.is_alive():
+            self._is_read.wait()
         if self._found is None and self._error is None:
             self._read()  # in a child that was forked meanwhile
         if self._error is not None:
@@ -279,21 +330,78 @@ class _Reader:
 
     def drop(self, start: int, end: int) -> None:
         self.is_spent = True
-        memory = None if self._found is None else self._found.data.obj
+        with self._lock:
+            if self._digest is None:
+                self._dropped.append((start, end))
+                return
+        self._give_back(start, end)
+
+    def _give_back(self, start: int, end: int) -> None:
+        found = self._found
+        memory = None if found is None else found.data.obj
         first, last = -(-start // mmap.PAGESIZE), end // mmap.PAGESIZE
         if isinstance(memory, ReleasableMemory) and first < last:
             memory.madvise(mmap.MADV_DONTNEED, first * mmap.PAGESIZE,
                            (last - first) * mmap.PAGESIZE)
 
+    def close(self) -> None:
+        """Unmap the file. If there are views, or it is being hashed, the thread will do so."""
+        self._is_closed.set()
+        if self._lease is not None and self._is_hashed.is_set():
+            self._unmap(self._lease)
+
+    def _unmap(self, lease: LeasedFile) -> bool:
+        self._found = None
+        return lease.close()
+
+    def _run(self) -> None:
+        self._read()
+        try:
+            if self._found is not None:
+                self._hash(self._found)
+        finally:
+            self._is_hashed.set()
+        if self._lease is not None:
+            self._keep(self._lease)
+
+    def _keep(self, lease: LeasedFile) -> None:
+        """Keep a file mapped until there are no views, or somebody waits to write to it."""
+        while not lease.is_wanted and not self._is_closed.wait(_LEASE_SECONDS):
+            pass
+        last = time.monotonic() + _VIEWED_SECONDS
+        while not lease.is_wanted and not self._unmap(lease) and time.monotonic() < last:
+            time.sleep(_LEASE_SECONDS)
+        lease.settle()
+
     def _read(self) -> None:
         try:
-            self._found = read_content(self._path)
+            self._found, self._lease = _read_content(
+                self._path, self._find_digest,
+                may_map=self._is_held and not self._is_closed.is_set())
         except Exception as error:  # noqa: BLE001 - raised by result()
             self._error = error
+        self._is_read.set()
+
+    def _find_digest(self) -> str:
+        if self._thread.is_alive():
+            self._is_hashed.wait()
+        if self._digest is None and self._found is not None:
+            self._hash(self._found)  # in a child that was forked meanwhile
+        if self._digest is None:
+            raise OSError(f"{self._path} was not hashed")
+        return self._digest
+
+    def _hash(self, found: Content) -> None:
+        digest = digest_of(found.data).hex()
+        with self._lock:
+            self._digest = digest
+        for start, end in self._dropped:
+            self._give_back(start, end)
 
 
-def read_content(path: str | os.PathLike[str]) -> Content:
-    """The content of a file of at most ``MAX_BYTES``.
+def _read_content(path: Path, find_digest: Callable[[], str], *, may_map: bool
+                  ) -> tuple[Content, LeasedFile | None]:
+    """The content of a file of at most ``MAX_BYTES``, and its map, which it then is a view of.
 
     Raises ``OSError`` and ``ValueError`` as ``open`` does, and ``MemoryError``.
     """
@@ -302,9 +410,11 @@ def read_content(path: str | os.PathLike[str]) -> Content:
         found = os.fstat(file.fileno())
         if found.st_size > MAX_BYTES:
             raise OSError(f"{path} has {found.st_size} bytes, more than {MAX_BYTES}")
+        if may_map and (lease := LeasedFile.of(file.fileno())) is not None:
+            found = os.fstat(file.fileno())  # which no process can change any more
+            return Content(memoryview(lease.memory), found, began, find_digest), lease
         if not stat.S_ISREG(found.st_mode) or found.st_size == 0:
-            data = file.read()
-            return Content(memoryview(data), digest_of(data).hex(), found, began)
+            return Content(memoryview(file.read()), found, began, find_digest), None
         try:
             memory = ReleasableMemory(-1, found.st_size, **_PRIVATE)
         except OSError:
@@ -314,14 +424,8 @@ def read_content(path: str | os.PathLike[str]) -> Content:
             with contextlib.suppress(OSError):  # a kernel without huge pages
                 memory.madvise(mmap.MADV_NOHUGEPAGE)
         view = memoryview(memory)
-        digest, at = PartDigest(), 0
-        while at < found.st_size:
-            count = _fill(file.readinto, view[at : at + PART_BYTES])
-            if not count:
-                break  # somebody truncates the file
-            digest.update(view[at : at + count])  # while it is in a cache
-            at += count
-        return Content(view[:at].toreadonly(), digest.digest().hex(), found, began)
+        count = _fill(file.readinto, view)  # less if somebody truncates the file
+        return Content(view[:count].toreadonly(), found, began, find_digest), None
 
 
 def _fill(read: object, part: memoryview) -> int:
@@ -335,11 +439,39 @@ def _fill(read: object, part: memoryview) -> int:
     return at
 
 
+def digests_later(paths: Sequence[str | os.PathLike[str]]) -> Callable[[], tuple[str, ...]]:
+    """A function that waits for the digests of files, which a thread computes from now on.
+
+    It raises ``OSError`` as ``open`` does.
+    """
+    found: list[str] = []
+    errors: list[Exception] = []
+
+    def compute() -> None:
+        try:
+            found.extend(map(file_digest, paths[len(found):]))
+        except Exception as error:  # noqa: BLE001 - raised by the function
+            errors.append(error)
+
+    thread = threading.Thread(target=compute, daemon=True, name="weft read")
+    thread.start()
+
+    def wait() -> tuple[str, ...]:
+        thread.join()
+        if len(found) < len(paths) and not errors:
+            compute()  # in a child that was forked meanwhile
+        if errors:
+            raise errors[0]
+        return tuple(found)
+
+    return wait
+
+
 def file_digest(path: str | os.PathLike[str]) -> str:
     """The digest of a file of any size; raises ``OSError`` as ``open`` does."""
     digest = PartDigest()
     part = memoryview(bytearray(PART_BYTES))
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - see read_content
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - see _read_content
         while count := _fill(file.readinto, part):
             digest.update(part[:count])
     return digest.digest().hex()
@@ -357,11 +489,11 @@ def own_sources(package: str) -> tuple[tuple[str, int, int], ...]:
 def source_states(folder: str) -> Iterator[tuple[str, int, int]]:
     """The path, size and modification time in nanoseconds of each source below a folder.
 
-    Sources are Python files, and tables in TOML: machines decide about code, too.
+    Sources are Python files, tables in TOML (machines decide about code, too) and the prelude.
     """
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith((".py", ".toml")):
+            if entry.name.endswith((".py", ".toml", ".weft")):
                 found = entry.stat()
                 yield entry.path, found.st_size, found.st_mtime_ns
             elif entry.is_dir() and entry.name != "__pycache__":

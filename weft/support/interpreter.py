@@ -25,6 +25,8 @@ _LIMIT = 100_000
 # (in Python 3.12 and later 2000), and a compilation makes a million, nearly all of them freed by
 # their counts.
 _YOUNG_OBJECTS = 100_000
+# A compilation that finds the compiler imported imports fewer modules.
+_MANY_MODULES = 100
 
 
 class _Limit:
@@ -72,15 +74,25 @@ def deep_recursion() -> Iterator[None]:
 
 
 @contextmanager
-def rare_collections() -> Iterator[None]:
-    """Collect garbage less often in a block; no effect where it is rarer or off already."""
-    before = gc.get_threshold()
-    if 0 < before[0] < _YOUNG_OBJECTS:
+def rare_collections(*, ages: bool = False) -> Iterator[None]:
+    """Collect garbage less often in a block; no effect where it is rarer or off already.
+
+    With ``ages`` the objects of a block that imported the compiler count as old once it has
+    succeeded: the next collection would visit all of them, which takes 30 ms. Other blocks do not
+    age anything: only a full collection frees old cyclic garbage, and this delays it.
+    """
+    before, modules = gc.get_threshold(), len(sys.modules)
+    is_rarer = 0 < before[0] < _YOUNG_OBJECTS
+    if is_rarer:
         gc.set_threshold(_YOUNG_OBJECTS, *before[1:])
     try:
         yield
+        has_imported = len(sys.modules) - modules >= _MANY_MODULES
+        if is_rarer and ages and has_imported and not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()  # moves to the oldest generation what ``freeze`` took out of all
     finally:
-        if gc.get_threshold()[0] == _YOUNG_OBJECTS:
+        if is_rarer and gc.get_threshold()[0] == _YOUNG_OBJECTS:
             gc.set_threshold(*before)
 
 

@@ -8,12 +8,15 @@ keeps them apart from the output of the program.
 from __future__ import annotations
 
 import enum
-import logging
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from weft.support.config import config
 from weft.support.errors import OptionError
+
+if TYPE_CHECKING:
+    import logging
 
 
 class Level(enum.IntEnum):
@@ -30,6 +33,8 @@ class Level(enum.IntEnum):
 
 def logger(name: str) -> logging.Logger:
     """The logger of a component: ``logger("compiler")`` is ``weft.compiler``."""
+    import logging  # 3 ms, for messages alone
+
     return logging.getLogger(f"weft.{name}")
 
 
@@ -40,7 +45,8 @@ def enabled(level: Level) -> bool:
 
 def debug(level: Level, part: str, message: str) -> None:
     """Log ``message``, and write it to standard error if ``level`` is enabled."""
-    logger(part).debug("%s", message)
+    if "logging" in sys.modules:  # otherwise no handler is waiting for the message
+        logger(part).debug("%s", message)
     if enabled(level):
         sys.stderr.write(f"[weft.{part}] {message}\n")
         sys.stderr.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Collection, Iterable, Sequence
 
 # Notebooks and browsers render longer texts slowly.
@@ -15,7 +14,7 @@ def text_html(text: str) -> str:
     """A text as it is written; of a long one the beginning."""
     shown, left_out = beginning(text)
     note = f"<p>{left_out} more lines</p>" if left_out else ""
-    return f"<pre>{html.escape(shown)}</pre>{note}"
+    return f"<pre>{_escaped(shown)}</pre>{note}"
 
 
 def shown_as_text(self: object) -> str:
@@ -37,14 +36,20 @@ def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]],
                ) -> str:
     """A table; columns ``numeric`` have the class n, those of ``bars`` hold shares from 0 to 1."""
     kinds = [' class="n"' if n in numeric else "" for n in range(len(columns))]
-    head = "".join(f"<th{kind}>{html.escape(name)}</th>"
+    head = "".join(f"<th{kind}>{_escaped(name)}</th>"
                    for name, kind in zip(columns, kinds, strict=True))
     body = "".join(f"<tr>{_cells(row, kinds, bars)}</tr>" for row in rows)
-    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    title = f"<caption>{_escaped(caption)}</caption>" if caption else ""
     return f"<table>{title}<tr>{head}</tr>{body}</table>"
 
 
 def _cells(row: Sequence[object], kinds: Sequence[str], bars: Collection[int]) -> str:
     return "".join(_BAR.format(100 * value) if n in bars and isinstance(value, float)
-                   else f"<td{kind}>{html.escape(str(value))}</td>"
+                   else f"<td{kind}>{_escaped(str(value))}</td>"
                    for n, (value, kind) in enumerate(zip(row, kinds, strict=True)))
+
+
+def _escaped(text: str) -> str:
+    from html import escape  # with a table of all entities
+
+    return escape(text)

@@ -9,9 +9,12 @@ A plug-in that fails to load is reported and skipped.
 from __future__ import annotations
 
 import functools
+import os
+import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
 from weft.support.config import config, report_unknown_variables
@@ -64,7 +67,10 @@ def _load_once() -> tuple[Plugin, ...]:
 
 def _installed() -> Iterator[EntryPoint]:
     """The entry points, in an order that does not depend on ``sys.path``."""
-    from importlib.metadata import entry_points  # which programs that start warm do not need
+    found = _distributions(tuple(sys.path))
+    if found is not None and not any(_names_group(folder) for folder in found.folders):
+        return iter(())
+    from importlib.metadata import entry_points
 
     return iter(sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)))
 
@@ -85,9 +91,66 @@ def _load(entry: EntryPoint) -> Plugin:
 
 def library_version(name: str) -> str:
     """The version of a distribution; ``absent`` if it is not installed."""
+    found = _distributions(tuple(sys.path))
+    known = None if found is None else found.versions.get(_normalized(name), "absent")
+    if known is not None:
+        return known
     from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version(name)
     except PackageNotFoundError:
         return "absent"
+
+
+# ``importlib.metadata`` imports a parser of e-mails, and reads each package with it: a tenth of
+# the time in which a small model is ready.
+@dataclass(frozen=True, slots=True)
+class _Distributions:
+    """The folders with the metadata of installed distributions, and their versions by name.
+
+    The version of a distribution of an older form, which is in a file, is ``None``.
+    """
+
+    folders: tuple[str, ...]
+    versions: Mapping[str, str | None]
+
+
+@functools.lru_cache(maxsize=1)
+def _distributions(paths: tuple[str, ...]) -> _Distributions | None:
+    """What the folders of ``paths`` have; ``None`` where only ``importlib.metadata`` can tell."""
+    if any(hasattr(finder, "find_distributions") and finder is not PathFinder
+           for finder in sys.meta_path):
+        return None
+    folders: list[str] = []
+    versions: dict[str, str | None] = {}
+    for path in dict.fromkeys(paths):
+        if path.endswith(".egg"):
+            return None
+        try:
+            names = os.listdir(path or ".")  # noqa: PTH208 - a third of the time of pathlib
+        except NotADirectoryError:
+            return None  # an archive
+        except OSError:
+            continue
+        for name in names:
+            stem, _, kind = name.rpartition(".")
+            if kind in ("dist-info", "egg-info"):
+                package, _, version = stem.partition("-")
+                is_older = kind == "egg-info"
+                versions.setdefault(_normalized(package), None if is_older else version)
+                folders.append(f"{path}/{name}")
+    return _Distributions(tuple(folders), versions)
+
+
+def _normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "_", name).lower()
+
+
+def _names_group(folder: str) -> bool:
+    """Whether a distribution may have entry points of the group."""
+    try:
+        with open(f"{folder}/entry_points.txt", "rb") as file:  # noqa: PTH123
+            return GROUP.encode() in file.read()
+    except OSError:
+        return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from typing import overload
 
@@ -12,6 +11,8 @@ def nearest(name: str, known: Iterable[str], *, count: int = 3, cutoff: float = 
 
     ``cutoff`` is the least similarity, from 0 to 1 (``difflib.SequenceMatcher.ratio``).
     """
+    import difflib  # for errors alone
+
     spellings: dict[str, list[str]] = {}
     for one in known:
         spellings.setdefault(one.lower(), []).append(one)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 
@@ -57,6 +59,7 @@ class Platform:
         return {"windows": "coff", "macos": "macho"}.get(self.system, "elf")
 
 
+@functools.lru_cache(maxsize=64)
 def arch_of(triple: str) -> str:
     """The name of the architecture; the first word of the triple for an unsupported one."""
     word = triple.partition("-")[0]
@@ -66,6 +69,7 @@ def arch_of(triple: str) -> str:
     return word
 
 
+@functools.lru_cache(maxsize=64)
 def platform_of(triple: str) -> Platform:
     """The platform of a triple; ``TargetError`` for one without code generation."""
     arch, rest = arch_of(triple), triple.split("-")[1:]

@@ -28,6 +28,7 @@ class Level:
     ``bytes`` is the capacity that ``shared_by`` cores share, 0 for memory. Rates are bytes per
     cycle of one core: for sequential loads while the others idle, and while all run; and for
     sequential stores. ``latency_cycles`` is that of a load whose address depends on the one before.
+    ``ways`` is the number of lines in a set, 0 if it is unknown.
     """
 
     bytes: int
@@ -36,6 +37,7 @@ class Level:
     load_bytes_per_cycle_all: float
     store_bytes_per_cycle: float
     latency_cycles: float
+    ways: int = 0
 
     @property
     def bytes_per_core(self) -> int:
@@ -46,7 +48,7 @@ class Level:
         """The level with its rates and its latency rounded."""
         rates = (self.load_bytes_per_cycle, self.load_bytes_per_cycle_all,
                  self.store_bytes_per_cycle, self.latency_cycles)
-        return Level(self.bytes, self.shared_by, *map(coarse, rates))
+        return Level(self.bytes, self.shared_by, *map(coarse, rates), ways=self.ways)
 
     def settled(self, measured: Level, known: Level) -> Level:
         """The rounded level; rates of ``known`` where those before rounding agree with them."""
@@ -56,14 +58,17 @@ class Level:
             getattr(level, name) for level in (self, measured, known))) for name in names})
 
     def __str__(self) -> str:
-        return "/".join(_text(getattr(self, field.name)) for field in fields(self))
+        values = [getattr(self, field.name) for field in fields(self)]
+        return "/".join(map(_text, values if self.ways else values[:-1]))
 
     @staticmethod
     def parse(text: str) -> Level:
         """Read the text form; ``ValueError`` if it is none."""
-        size, shared, *rates = text.split("/")
-        load, load_all, store, latency = map(_positive, rates)
-        return Level(int(size), int(shared), load, load_all, store, latency)
+        size, shared, load, load_all, store, latency, *ways = text.split("/")
+        if len(ways) > 1:
+            raise ValueError(text)
+        rates = map(_positive, (load, load_all, store, latency))
+        return Level(int(size), int(shared), *rates, ways=int(ways[0]) if ways else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,11 @@ class Machine:
     ``fork_join_seconds`` is one parallel region of weft's thread pool.
     ``prefetch_distance_bytes`` is how far ahead of its use data in memory should be fetched, 0 if
     the hardware does it well enough. ``l3`` is ``None`` for a CPU without it.
+
+    The last values are 0 where they are unknown. All are for the widest vectors: instructions per
+    cycle where half are multiply-adds and half operate on integers; shuffles of two registers;
+    cycles of a division of vectors, and of each element that a vector gathers from a place of its
+    own. ``reorder_window`` is how many instructions wait for others at a time.
     """
 
     frequency: float
@@ -92,6 +102,11 @@ class Machine:
     l2: Level
     l3: Level | None
     memory: Level
+    vector_ops_per_cycle: float = 0.0
+    shuffles_per_cycle: float = 0.0
+    divide_cycles: float = 0.0
+    gather_cycles: float = 0.0
+    reorder_window: float = 0.0
 
     def fma_rate(self, bits: int) -> float:
         """Multiply-adds per cycle for vectors of ``bits``.
@@ -124,7 +139,8 @@ class Machine:
             _ports(self.stores_per_cycle), coarse(self.fork_join_seconds * 1e9) / 1e9,
             self.prefetch_distance_bytes, self.page_bytes, self.huge_page_bytes,
             self.l1.coarse(), self.l2.coarse(),
-            None if self.l3 is None else self.l3.coarse(), self.memory.coarse())
+            None if self.l3 is None else self.l3.coarse(), self.memory.coarse(),
+            *(coarse(getattr(self, name)) for name in OPTIONAL_NUMBERS))
 
     def settled(self, known: Machine) -> Machine:
         """The machine with measured values rounded, or those of ``known`` where both agree.
@@ -147,7 +163,10 @@ class Machine:
             rounded, frequency=kept("frequency"), fma_per_cycle=(narrow, middle, wide),
             fma_latency=kept("fma_latency"), loads_per_cycle=kept("loads_per_cycle"),
             stores_per_cycle=kept("stores_per_cycle"),
-            fork_join_seconds=kept("fork_join_seconds"), l1=rounded.l1.settled(self.l1, old.l1),
+            fork_join_seconds=kept("fork_join_seconds"),
+            vector_ops_per_cycle=kept("vector_ops_per_cycle"),
+            shuffles_per_cycle=kept("shuffles_per_cycle"), divide_cycles=kept("divide_cycles"),
+            gather_cycles=kept("gather_cycles"), l1=rounded.l1.settled(self.l1, old.l1),
             l2=rounded.l2.settled(self.l2, old.l2), l3=l3,
             memory=rounded.memory.settled(self.memory, old.memory))
 
@@ -157,6 +176,8 @@ class Machine:
         values |= {key: _text(getattr(self, name)) for key, name in _NUMBERS.items()}
         values |= {name: level or "none" for name, level in zip(
             LEVELS, (self.l1, self.l2, self.l3, self.memory), strict=True)}
+        values |= {key: _text(value) for key, name in _OPTIONAL.items()
+                   if (value := getattr(self, name))}
         return ",".join(f"{key}={value}" for key, value in values.items())
 
     @staticmethod
@@ -186,6 +207,12 @@ _NUMBERS = {
     "fork-join": "fork_join_seconds", "prefetch": "prefetch_distance_bytes", "page": "page_bytes",
     "huge-page": "huge_page_bytes",
 }
+# Keys of the numbers that a machine may not have.
+_OPTIONAL = {
+    "vector-ops": "vector_ops_per_cycle", "shuffles": "shuffles_per_cycle",
+    "divide": "divide_cycles", "gather": "gather_cycles", "window": "reorder_window",
+}
+OPTIONAL_NUMBERS = tuple(_OPTIONAL.values())
 
 
 def coarse(value: float) -> float:
@@ -214,8 +241,9 @@ def _pair(word: str) -> tuple[str, str]:
 
 def _parse(values: dict[str, str]) -> Machine:
     known = {"clock", "fma", *_NUMBERS, *LEVELS}
-    if set(values) != known:
-        raise ValueError(", ".join(sorted(known.symmetric_difference(values))))
+    odd = known.symmetric_difference(values) - set(_OPTIONAL)
+    if odd:
+        raise ValueError(", ".join(sorted(odd)))
     narrow, middle, wide = (float(word) for word in values["fma"].split("/"))
     number = {name: values[key] for key, name in _NUMBERS.items()}
     return Machine(
@@ -225,7 +253,8 @@ def _parse(values: dict[str, str]) -> Machine:
         int(number["prefetch_distance_bytes"]), int(number["page_bytes"]),
         int(number["huge_page_bytes"]), Level.parse(values["l1"]), Level.parse(values["l2"]),
         None if values["l3"] == "none" else Level.parse(values["l3"]),
-        Level.parse(values["memory"]))
+        Level.parse(values["memory"]),
+        *(_positive(values[key]) if key in values else 0.0 for key in _OPTIONAL))
 
 
 def _positive(text: str) -> float:

@@ -18,7 +18,7 @@ from weft.support.dataclass import dataclass
 from weft.support.errors import TargetError
 from weft.support.suggestion import did_you_mean
 from weft.target.cpus import MACHINES_OF_CPUS
-from weft.target.machine import LEVELS, Level, Machine
+from weft.target.machine import LEVELS, OPTIONAL_NUMBERS, Level, Machine
 
 _FOLDER = Path(__file__).parent / "machines"
 MEASURED, TABLED, ESTIMATED = "measured", "tabled", "estimated"
@@ -119,10 +119,12 @@ def _machine(content: Mapping[str, Any]) -> Machine:
         core["frequency"], fma, float(core["fma_latency"]), float(core["loads_per_cycle"]),
         float(core["stores_per_cycle"]), core["fork_join_seconds"],
         core["prefetch_distance_bytes"], core["page_bytes"], core["huge_page_bytes"],
-        levels["l1"], levels["l2"], levels.get("l3"), levels["memory"])
+        levels["l1"], levels["l2"], levels.get("l3"), levels["memory"],
+        **{name: core[name] for name in OPTIONAL_NUMBERS if name in core})
 
 
 def _level(table: Mapping[str, Any]) -> Level:
     value = {key: pair[0] for key, pair in table.items()}
     return Level(value["bytes"], value["shared_by"], float(value["load"]),
-                 float(value["load_all"]), float(value["store"]), float(value["latency"]))
+                 float(value["load_all"]), float(value["store"]), float(value["latency"]),
+                 value.get("ways", 0))

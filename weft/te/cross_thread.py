@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from weft.support.dataclass import dataclass
 from weft.te.plan import StagePlan
-from weft.te.reduce import combined, stores
+from weft.te.reduce import combined
 from weft.te.tensor import REDUCE
 from weft.tir import Allocate, AttrStmt, Buffer, BufferLoad, PrimExpr, Reduce, Stmt, Var, const, seq
 from weft.tir.cross_thread import CROSS_THREAD_REDUCE, CrossThreadReduce
+from weft.tir.stmt import store_together
 
 _ELEMENT = (const(0),)
 
@@ -56,17 +57,18 @@ class CrossThreadNest:
     def update(self) -> Stmt:
         """Add the terms of one iteration to the accumulators of the thread."""
         old = [BufferLoad(b, _ELEMENT) for b in self.partial]
-        return stores(self.partial, combined(self.reduce.combiner, old, self.terms), _ELEMENT)
+        return store_together(self.partial, combined(self.reduce.combiner, old, self.terms),
+                              _ELEMENT)
 
     def around(self, loops: Stmt) -> Stmt:
         """The whole reduction of one element, given the loops of the updates."""
         combiner = self.reduce.combiner
         results = tuple(BufferLoad(b, _ELEMENT) for b in self.partial)
         record = CrossThreadReduce(combiner, self.partial, self.tags)
-        start = seq([stores((b,), (e,), _ELEMENT)
+        start = seq([store_together((b,), (e,), _ELEMENT)
                      for b, e in zip(self.partial, combiner.identity, strict=True)])
         end = AttrStmt(CROSS_THREAD_REDUCE, record,
-                       stores(self.plan.buffers, results, self.indices))
+                       store_together(self.plan.buffers, results, self.indices))
         body = seq([start, loops, end])
         for buffer in reversed(self.partial):
             body = Allocate(buffer, body)

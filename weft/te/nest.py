@@ -10,13 +10,13 @@ from weft.te.cross_thread import CrossThreadNest
 from weft.te.domain import overruns
 from weft.te.hints import lines_of_box, share_of_next_block
 from weft.te.plan import StagePlan
-from weft.te.reduce import combined, stores
+from weft.te.reduce import combined
 from weft.te.tensor import REDUCE, IterVar, Tensor
 from weft.te.walk import rewrite_body
 from weft.tir import Analyzer, Buffer, post_order, substitute
 from weft.tir import expr as tir
 from weft.tir.expr import BufferLoad, PrimExpr, ProducerLoad, Reduce, Var, const, int_value
-from weft.tir.stmt import BufferStore, For, ForKind, IfThenElse, Stmt, seq
+from weft.tir.stmt import BufferStore, For, ForKind, IfThenElse, Stmt, seq, store_together
 from weft.tir.transform.tensorize_loop import ANNOTATION as TENSORIZE
 
 Inside = Callable[[IterVar, Stmt], Stmt]
@@ -242,7 +242,7 @@ class NestBuilder:
         return self._stores(buffers, results)
 
     def _stores(self, buffers: tuple[Buffer, ...], values: tuple[PrimExpr, ...]) -> Stmt:
-        return stores(buffers, values, self.indices)
+        return store_together(buffers, values, self.indices)
 
 
 def _conjuncts(condition: PrimExpr) -> list[PrimExpr]:

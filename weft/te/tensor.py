@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft import tir
 from weft.ir.dtype import DType, int64
 from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.te.role import StageRole
-from weft.tir.foreign_kernel import ForeignKernel
-from weft.tir.python_function import PythonFunction
+
+if TYPE_CHECKING:
+    from weft.tir.foreign_kernel import ForeignKernel
+    from weft.tir.python_function import PythonFunction
 
 Index: TypeAlias = "tir.ExprLike | IterVar"
 DATA = "data"
@@ -190,7 +192,7 @@ class ComputeOp(Operation):
     """Tensors of one shape defined element by element.
 
     ``body`` holds one expression per output over the variables of ``axis`` and, if it is a
-    ``Reduce``, of ``reduce_axis``. Only schedules read ``role``.
+    ``Reduce``, of ``reduce_axis``. Schedules and sharding read ``role``.
     """
 
     axis: tuple[IterVar, ...]
@@ -205,7 +207,7 @@ class ComputeOp(Operation):
         self._define(*((shape, e.dtype) for e in self.body))
 
 
-ExternBody: TypeAlias = Callable[[tuple[tir.Buffer, ...], tuple[tir.Buffer, ...]], tir.Stmt]
+ExternBody: TypeAlias = "Callable[[tuple[tir.Buffer, ...], tuple[tir.Buffer, ...]], tir.Stmt]"
 
 
 @dataclass(slots=True, eq=False)

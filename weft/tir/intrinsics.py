@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -59,6 +58,8 @@ def _sigmoid(x: Value) -> Value:
 def _exact_fma(a: float, b: float, c: float) -> float:
     if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
         return float(np.float64(a) * np.float64(b) + np.float64(c))
+    from fractions import Fraction  # for evaluation alone
+
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     if exact == 0:
         return float(np.float64(a) * np.float64(b) + np.float64(c))  # keeps the sign of zero

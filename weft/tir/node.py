@@ -14,6 +14,7 @@ import math
 import pkgutil
 import struct
 import weakref
+from _weakref import _remove_dead_weakref  # type: ignore[attr-defined]
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -37,8 +38,8 @@ _nodes: dict[tuple[Any, ...], _Ref] = {}
 
 
 def _forget(ref: _Ref) -> None:
-    if _nodes.get(ref.key) is ref:
-        del _nodes[ref.key]
+    # In one step, as ``WeakValueDictionary`` does: another thread may put a new node at the key.
+    _remove_dead_weakref(_nodes, ref.key)
 
 
 class _Interned(type):
@@ -50,8 +51,13 @@ class _Interned(type):
         if ref is not None and (found := ref()) is not None:
             return found
         made = super().__call__(*args)
-        ref = _nodes[key] = _Ref(made, _forget)
-        ref.key = key
+        new = _Ref(made, _forget)
+        new.key = key
+        while (ref := _nodes.setdefault(key, new)) is not new:
+            found = ref()
+            if found is not None:  # another thread has made it meanwhile
+                return found
+            _forget(ref)
         return made
 
 

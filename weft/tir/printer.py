@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var
 from weft.tir.func import PrimFunc
 from weft.tir.intrinsics import INTRINSICS
-from weft.tir.visitor import depth_checkpoints
+from weft.tir.visitor import children, depth_checkpoints, post_order
 
 _OPERATORS: dict[type, tuple[str, int]] = {
     x.Or: ("or", 1), x.And: ("and", 2),
@@ -24,6 +25,8 @@ _OPERATORS: dict[type, tuple[str, int]] = {
 }  # fmt: skip
 _ATOM = 9
 _NOT = 3
+# A longer text of a shared subexpression would be repeated wherever it is used, and in those again.
+_LONGEST_SHARED = 4000  # characters
 
 
 # Keywords of the text form, beside intrinsics and dtypes, that cannot name a variable or buffer.
@@ -71,11 +74,22 @@ class _Namer:
         return found
 
 
+class _Shared:
+    """What stands for a long subexpression in a text."""
+
+    name = "shared"
+
+
 class _ExprText:
+    """Texts of expressions. A long subexpression that is shared is written once, in a ``let``."""
+
     def __init__(self, namer: _Namer) -> None:
         self.name = namer.of
+        self._named: list[tuple[str, str]] = []
         self._memo: dict[PrimExpr, tuple[str, int]] = {}
         self._is_inside = False
+        self._root: PrimExpr = x.TRUE
+        self._uses: Counter[PrimExpr] | None = None  # in the outermost expression, when needed
 
     def __call__(self, e: PrimExpr, level: int = 0) -> str:
         """The text of ``e``, in parentheses if its precedence is lower than ``level``."""
@@ -83,16 +97,39 @@ class _ExprText:
             return self._outermost(e, level)
         found = self._memo.get(e)
         if found is None:
-            found = self._memo[e] = self._render(e)
+            found = self._render(e)
+            if len(found[0]) > _LONGEST_SHARED and self._is_shared(e):
+                found = self._name(found[0])
+            self._memo[e] = found
         text, binding = found
         return f"({text})" if binding < level else text
 
     def _outermost(self, e: PrimExpr, level: int) -> str:
         self._is_inside = True
+        self._root, self._uses = e, None
         for inner in depth_checkpoints(e):
             self(inner)
         text = self(e, level)
         self._is_inside = False
+        return self._with_named(text)
+
+    def _is_shared(self, e: PrimExpr) -> bool:
+        if self._uses is None:
+            self._uses = Counter(part for node in post_order(self._root) for part in children(node))
+        return self._uses[e] > 1
+
+    def _name(self, text: str) -> tuple[str, int]:
+        name = self.name(_Shared())
+        self._named.append((name, text))
+        return name, _ATOM
+
+    def _with_named(self, text: str) -> str:
+        """The text inside of the definitions of the names that it uses."""
+        for name, value in reversed(self._named):
+            text = f"let({name} = {value}, {text})"
+        if self._named:  # they hold inside of this text alone
+            self._named.clear()
+            self._memo.clear()
         return text
 
     def _render(self, e: PrimExpr) -> tuple[str, int]:

@@ -7,7 +7,7 @@ variable counts these: ``n{8..%8}`` is 3 for 24 elements.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.ir import int64, range_of
 from weft.ir.symbol import is_symbol, name_of
@@ -15,7 +15,9 @@ from weft.runtime.sizes import Size
 from weft.support.errors import LoweringError
 from weft.tir import expr as x
 from weft.tir.expr import PrimExpr, Var
-from weft.tir.simplify import Analyzer
+
+if TYPE_CHECKING:
+    from weft.tir.simplify import Analyzer
 
 
 def bind_size(analyzer: Analyzer, var: Var) -> None:

@@ -37,9 +37,10 @@ class Stmt:
 
     def replace(self: S, **changes: Any) -> S:
         """A copy with changed fields; ``self`` if all values are identical to the current ones."""
-        if all(getattr(self, name) is value for name, value in changes.items()):
-            return self
-        return replace(self, **changes)
+        for name, value in changes.items():
+            if getattr(self, name) is not value:
+                return replace(self, **changes)
+        return self
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -126,3 +127,16 @@ def seq(stmts: Sequence[Stmt | None]) -> Stmt:
         elif stmt is not None:
             flat.append(stmt)
     return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat))
+
+
+def store_together(buffers: Sequence[Buffer], values: Sequence[PrimExpr],
+                   indices: tuple[PrimExpr, ...]) -> Stmt:
+    """Store each value; several values are all computed before the first is stored."""
+    if len(values) == 1:
+        return BufferStore(buffers[0], values[0], indices)
+    # The combiner of a tuple (argmax) reads all old accumulators for each of its results.
+    new = [Var(f"{b.name}.new", b.dtype) for b in buffers]
+    body = seq([BufferStore(b, v, indices) for b, v in zip(buffers, new, strict=True)])
+    for var, value in reversed(list(zip(new, values, strict=True))):
+        body = LetStmt(var, value, body)
+    return body

@@ -5,8 +5,9 @@ from __future__ import annotations
 from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr
 
-# Thread stacks have a few MiB; larger buffers go to the workspace.
-MAX_STACK_BYTES = 512 * 1024
+# Thread stacks have a few MiB: larger buffers go to the workspace, and those of one loop body that
+# exceed the total.
+MAX_STACK_BYTES, MAX_TOTAL_STACK_BYTES = 512 * 1024, 2 << 20
 
 
 @dataclass(frozen=True, slots=True)

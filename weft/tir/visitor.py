@@ -312,14 +312,17 @@ def exprs_of(stmt: s.Stmt) -> Iterator[PrimExpr]:
 
 def stmts_of(stmt: s.Stmt) -> tuple[s.Stmt, ...]:
     """The direct child statements."""
-    match stmt:
-        case s.SeqStmt():
-            return stmt.stmts
-        case s.IfThenElse():
-            return (stmt.then_case,) if stmt.else_case is None else (stmt.then_case, stmt.else_case)
-        case s.For() | s.Allocate() | s.LetStmt() | s.AttrStmt():
-            return (stmt.body,)
-    return ()
+    inside = _STATEMENTS_OF.get(type(stmt))
+    return () if inside is None else inside(stmt)
+
+
+# By type, not by pattern: every pass asks this of every statement, often several times.
+_STATEMENTS_OF: dict[type, Callable[[Any], tuple[s.Stmt, ...]]] = {
+    s.SeqStmt: lambda stmt: stmt.stmts,
+    s.IfThenElse: lambda stmt: ((stmt.then_case,) if stmt.else_case is None
+                                else (stmt.then_case, stmt.else_case)),
+    **dict.fromkeys((s.For, s.Allocate, s.LetStmt, s.AttrStmt), lambda stmt: (stmt.body,)),
+}
 
 
 def post_order_stmts(stmt: s.Stmt) -> Iterator[s.Stmt]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from weft import te
-from weft.ir import DType, int64
+from weft.ir import DType, int32, int64
 from weft.support.errors import LoweringError
 from weft.tir import (
     Buffer,
@@ -22,6 +22,7 @@ from weft.tir import (
     select,
     seq,
 )
+from weft.tir.row_major import element_count
 from weft.topi.loop_nest import copy, nest, vector_nest
 from weft.topi.nn.window import window_count
 from weft.topi.transform import Dims, reshape
@@ -34,16 +35,20 @@ def take(x: te.Tensor, indices: te.Tensor, axis: int | None, mode: str) -> te.Te
     last element).
     """
     if axis is None:
-        total: PrimExpr = const(1)
-        for extent in x.shape:
-            total = total * extent
-        return take(reshape(x, (total,), "flat"), indices, 0, mode)
+        return take(reshape(x, (element_count(x.shape),), "flat"), indices, 0, mode)
     size = x.shape[axis]
     after = axis + indices.ndim
+    known = int_value(size)
+    # Clamped as they are, positions of int32 stay so in a gather.
+    is_narrow = mode == "clip" and indices.dtype == int32 and known is not None and known < 2**31
 
     def element(*index: PrimExpr) -> PrimExpr:
-        position = indices[index[axis:after]].astype(int64)
-        found = position % size if mode == "wrap" else minimum(maximum(position, 0), size - 1)
+        position = indices[index[axis:after]]
+        if not is_narrow:
+            position = position.astype(int64)
+        found = position % size if mode == "wrap" else minimum(
+            maximum(position, const(0, position.dtype)), (size - 1).astype(position.dtype))
+        found = found.astype(int64)
         return x[(*index[:axis], found, *index[after:])]
 
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1:])

@@ -243,6 +243,12 @@ def transform_steps(
     Axes whose blocks agree stay split; the others are merged and split again. No-op steps are
     dropped, so a change that only merges neighbours is one reshape.
     """
+    return list(_steps(src, dst, tuple(shape)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _steps(src: Layout, dst: Layout, shape: tuple[int, ...]
+           ) -> tuple[tuple[str, tuple[int, ...]], ...]:
     check_convertible(src, dst)
     kept = {a for a in src.primal_axes if _block_of(src, a) == _block_of(dst, a)}
     # Next to its axis, a block is merged or split off by a reshape.
@@ -258,7 +264,7 @@ def transform_steps(
     split_axes, split_shape = _split(atoms, merged, kept, dst)
     steps.append(("reshape", tuple(split_shape)))
     steps.append(("transpose", tuple(split_axes.index(a) for a in dst.axes)))
-    return _drop_no_ops(steps, tuple(shape))
+    return tuple(_drop_no_ops(steps, shape))
 
 
 def _block_of(layout: Layout, letter: str) -> int | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from weft import te
 from weft.ir.dtype import DType, int64
-from weft.tir import Allocate, Buffer, BufferStore, For, ForKind, IfThenElse, Stmt, seq
+from weft.tir import Allocate, Buffer, BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, seq
 from weft.tir.expr import (
+    Broadcast,
     PrimExpr,
     Var,
     all_of,
@@ -21,7 +22,7 @@ from weft.tir.expr import (
     select,
 )
 from weft.topi.broadcast import broadcast_index, broadcast_shape
-from weft.topi.loop_nest import nest
+from weft.topi.loop_nest import nest, vector_nest
 from weft.topi.sizes import fixed_size
 from weft.topi.sort import before
 
@@ -75,36 +76,75 @@ def invert_permutation(x: te.Tensor) -> te.Tensor:
     return te.extern([x.shape], [x], build, [x.dtype], "invert_permutation")[0]
 
 
+_SEARCH_WORK = 16  # operations that count for one search
+
+
 def searchsorted(
     sequence: te.Tensor, values: te.Tensor, *, right: bool, dtype: DType
 ) -> te.Tensor:
     """The insertion position of each value in its sorted row, by binary search."""
-    size = sequence.shape[-1]
-    # Loops have fixed extents: after so many halvings the interval is empty, and the rest idle.
-    steps = 64 if int_value(size) is None else (int_value(size) or 0).bit_length()
-    zero, one = as_prim(0), as_prim(1)
+    size = int_value(sequence.shape[-1])
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
         source, sought = inputs
 
         def look(i: tuple[PrimExpr, ...]) -> Stmt:
-            bounds = Buffer("bounds", (as_prim(2),), int64)
-            low, high = bounds.load(zero), bounds.load(one)
-            middle = (low + high) // 2
-            batch = i[:source.ndim - 1] if source.ndim > 1 else ()
-            other, value = source.load(*batch, middle), sought.load(*i)
-            goes_before = not_(before(value, other)) if right else before(other, value)
-            halve = IfThenElse(goes_before, BufferStore(bounds, middle + 1, (zero,)),
-                               BufferStore(bounds, middle, (one,)))
-            loop = For(Var("step", int64), zero, as_prim(steps), ForKind.SERIAL,
-                       IfThenElse(low < high, halve))
-            start = [BufferStore(bounds, zero, (zero,)), BufferStore(bounds, size, (one,))]
-            finish = BufferStore(outputs[0], low.astype(dtype), i)
-            return Allocate(bounds, seq([*start, loop, finish]))
+            taken = sought.load(*i)
+            value = Var("value", taken.dtype)
 
-        return nest(sought.shape, look, independent=True, work=steps)
+            def goes_before(at: PrimExpr) -> PrimExpr:
+                other = source.load(*(i[:source.ndim - 1] if source.ndim > 1 else ()), at)
+                return not_(before(value, other)) if right else before(other, value)
+
+            def store(position: PrimExpr) -> Stmt:
+                return BufferStore(outputs[0], position.astype(dtype), i)
+
+            found = (_search(source.shape[-1], goes_before, store) if size is None
+                     else _search_fixed(size, value.dtype.lanes, goes_before, store))
+            return LetStmt(value, taken, found)
+
+        if size is None:
+            return nest(sought.shape, look, independent=True, work=_SEARCH_WORK)
+        return vector_nest(sought.shape, sought.dtype, look, independent=True, work=_SEARCH_WORK)
 
     return te.extern([values.shape], [sequence, values], build, [dtype], "searchsorted")[0]
+
+
+def _search_fixed(
+    size: int, lanes: int, goes_before: Callable[[PrimExpr], PrimExpr],
+    store: Callable[[PrimExpr], Stmt],
+) -> Stmt:
+    """Halvings without branches, so that those of consecutive values overlap.
+
+    ``goes_before`` holds for a prefix of the positions; ``store`` takes the length of the prefix.
+    """
+    lengths, remaining = list[int](), size
+    while remaining:
+        lengths.append(half := max(remaining // 2, 1))
+        remaining -= half
+    start: PrimExpr = as_prim(0) if lanes == 1 else Broadcast(as_prim(0), lanes)
+    bases = [start, *(Var("base", start.dtype) for _ in lengths)]
+    result = store(bases[-1])
+    for base, after, half in reversed(list(zip(bases, bases[1:], lengths, strict=False))):
+        assert isinstance(after, Var)
+        result = LetStmt(after, select(goes_before(base + (half - 1)), base + half, base), result)
+    return result
+
+
+def _search(
+    size: PrimExpr, goes_before: Callable[[PrimExpr], PrimExpr], store: Callable[[PrimExpr], Stmt]
+) -> Stmt:
+    """As ``_search_fixed``, for a size that is known at run time only."""
+    zero, one = as_prim(0), as_prim(1)
+    bounds = Buffer("bounds", (as_prim(2),), int64)
+    low, high = bounds.load(zero), bounds.load(one)
+    middle = (low + high) // 2
+    halve = IfThenElse(goes_before(middle), BufferStore(bounds, middle + 1, (zero,)),
+                       BufferStore(bounds, middle, (one,)))
+    # Loops have fixed extents: after so many halvings the interval is empty, and the rest idle.
+    loop = For(Var("step", int64), zero, as_prim(64), ForKind.SERIAL, IfThenElse(low < high, halve))
+    start = [BufferStore(bounds, zero, (zero,)), BufferStore(bounds, size, (one,))]
+    return Allocate(bounds, seq([*start, loop, store(low)]))
 
 
 def strided_set(

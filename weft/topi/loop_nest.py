@@ -30,27 +30,29 @@ def nest(shape: Sequence[PrimExpr], body: Body, *, independent: bool = False,
     return stmt
 
 
-def vector_nest(shape: Sequence[PrimExpr], dtype: DType, body: Body) -> Stmt:
+def vector_nest(shape: Sequence[PrimExpr], dtype: DType, body: Body, *,
+                independent: bool = False, work: int = 1) -> Stmt:
     """As ``nest``, for bodies that take a vector of indices along the last axis as well.
 
     ``dtype`` is that of the elements. Vectors have 64 bytes; the rest of each row, and elements
     that are not machine words, are single.
     """
     if not shape or dtype.itemsize not in (4, 8):
-        return nest(shape, body)
+        return nest(shape, body, independent=independent, work=work)
     lanes = 64 // dtype.itemsize
     full = shape[-1] // lanes
+    is_parallel = independent and len(shape) == 1 and is_large(shape, work)
+    kind = ForKind.PARALLEL if is_parallel else ForKind.SERIAL
 
     def row(i: tuple[PrimExpr, ...]) -> Stmt:
         at, rest = Var("v", int64), Var("e", int64)
         return seq([
-            For(at, const(0), full, ForKind.SERIAL,
-                body((*i, Ramp(at * lanes, const(1), lanes)))),
+            For(at, const(0), full, kind, body((*i, Ramp(at * lanes, const(1), lanes)))),
             For(rest, const(0), shape[-1] - full * lanes, ForKind.SERIAL,
                 body((*i, full * lanes + rest))),
         ])
 
-    return nest(shape[:-1], row)
+    return nest(shape[:-1], row, independent=independent, work=work * (int_value(shape[-1]) or 1))
 
 
 def is_large(shape: Sequence[PrimExpr], work: int = 1) -> bool:

@@ -62,16 +62,18 @@ def number_of(key: PrimExpr, dtype: DType, *, is_ascend: bool) -> PrimExpr:
 
 
 def sorted_positions(size: PrimExpr, count: PrimExpr, element: Element, emit: Emit, *,
-                     is_ascend: bool = True) -> Stmt:
+                     is_ascend: bool = True, room: PrimExpr | None = None) -> Stmt:
     """``emit(rank, position)`` for the first ``count`` positions of the sorted order of ``size``.
 
-    Keys of 32 bits share a word with their position.
+    Keys of 32 bits share a word with their position. ``room`` bounds a size that data decide.
     """
+    room = size if room is None else room
+
     def key(at: PrimExpr) -> PrimExpr:
         return key_of(element(at), is_ascend=is_ascend)
 
     if key(_ZERO).dtype == _U64:
-        return _Lines(size, count, (_U64, int64), 0).loops(
+        return _Lines(size, count, (_U64, int64), 0, room).loops(
             lambda at: (key(at), at), lambda rank, moved: emit(rank, moved[1]))
 
     def packed(at: PrimExpr) -> tuple[PrimExpr]:
@@ -79,7 +81,7 @@ def sorted_positions(size: PrimExpr, count: PrimExpr, element: Element, emit: Em
         return (te.bitwise_or(word, at.astype(_U64)),)
 
     low = const((1 << 32) - 1, _U64)
-    return _Lines(size, count, (_U64,), 32).loops(
+    return _Lines(size, count, (_U64,), 32, room).loops(
         packed, lambda rank, moved: emit(rank, te.bitwise_and(moved[0], low).astype(int64)))
 
 
@@ -87,7 +89,7 @@ def sorted_numbers(size: PrimExpr, element: Element, emit: Emit, *, is_ascend: b
     """``emit(rank, number)`` for the numbers in sorted order.
 
     The keys of integers tell the numbers. Those of floats do so but for zeros and NaNs, which
-    differ by sign: a last pass puts each where it belongs, in the order of their positions.
+    differ by sign: a last pass puts each where it belongs (``EqualKeys``).
     """
     dtype = element(_ZERO).dtype
 
@@ -97,29 +99,45 @@ def sorted_numbers(size: PrimExpr, element: Element, emit: Emit, *, is_ascend: b
     def put(rank: PrimExpr, moved: Sequence[PrimExpr]) -> Stmt:
         return emit(rank, number_of(moved[0], dtype, is_ascend=is_ascend))
 
-    lines = _Lines(size, size, (key(_ZERO)[0].dtype,), 0)
+    lines = _Lines(size, size, (key(_ZERO)[0].dtype,), 0, size)
     if not dtype.is_float:
         return lines.loops(key, put)
-    zero, first = const(0, dtype), [Buffer(name, (_ONE,), int64, "local") for name in ("z", "n")]
-    zeros, nans = (one.load(_ZERO) for one in first)
+    equals = EqualKeys(element, emit, is_ascend)
+    return equals.around(seq([lines.loops(key, put, equals.count), equals.restore(size)]))
 
-    def count(at: PrimExpr) -> Stmt:
+
+class EqualKeys:
+    """The floats of a line that differ but have one key: zeros and NaNs, in order of position."""
+
+    def __init__(self, element: Element, emit: Emit, is_ascend: bool) -> None:
+        self.element, self.emit, self.is_ascend = element, emit, is_ascend
+        self.first = [Buffer(name, (_ONE,), int64, "local") for name in ("z", "n")]
+
+    def count(self, at: PrimExpr) -> Stmt:
         """Of what goes before the zeros, and before the NaNs."""
-        x = element(at)
-        numbers = not_(te.isnan(x))
-        earlier = all_of(x < zero, numbers) if is_ascend else not_(x <= zero)
-        found = [_add(first[0], earlier.astype(int64))]
-        return seq([*found, _add(first[1], numbers.astype(int64))] if is_ascend else found)
+        x = self.element(at)
+        zero, numbers = const(0, x.dtype), not_(te.isnan(x))
+        earlier = all_of(x < zero, numbers) if self.is_ascend else not_(x <= zero)
+        found = [_add(self.first[0], earlier.astype(int64))]
+        return seq([*found, _add(self.first[1], numbers.astype(int64))] if self.is_ascend
+                   else found)
 
-    def restore(i: tuple[PrimExpr, ...]) -> Stmt:
-        x = element(i[0])
-        kinds = ((x.equal(zero), zeros, first[0]), (te.isnan(x), nans, first[1]))
-        return seq([IfThenElse(condition, seq([emit(rank, x), _add(buffer, _ONE)]))
-                    for condition, rank, buffer in kinds])
+    def restore(self, size: PrimExpr) -> Stmt:
+        """Put each where it belongs; all positions are counted."""
 
-    body = seq([*(BufferStore(one, const(0), (_ZERO,)) for one in first),
-                lines.loops(key, put, count), nest((size,), restore)])
-    return Allocate(first[0], Allocate(first[1], body))
+        def put(i: tuple[PrimExpr, ...]) -> Stmt:
+            x = self.element(i[0])
+            conditions = (x.equal(const(0, x.dtype)), te.isnan(x))
+            return seq([IfThenElse(condition, seq([self.emit(first.load(_ZERO), x),
+                                                   _add(first, _ONE)]))
+                        for condition, first in zip(conditions, self.first, strict=True)])
+
+        return nest((size,), put)
+
+    def around(self, body: Stmt) -> Stmt:
+        """``body`` with counters that start at zero."""
+        clear = [BufferStore(one, const(0), (_ZERO,)) for one in self.first]
+        return Allocate(self.first[0], Allocate(self.first[1], seq([*clear, body])))
 
 
 def _add(counter: Buffer, number: PrimExpr) -> Stmt:
@@ -142,6 +160,7 @@ class _Lines:
     count: PrimExpr
     moved: tuple[DType, ...]
     lowest: int
+    room: PrimExpr
 
     @property
     def digits(self) -> int:
@@ -151,7 +170,7 @@ class _Lines:
               emit: Callable[[PrimExpr, Sequence[PrimExpr]], Stmt],
               also: Callable[[PrimExpr], Stmt] | None = None) -> Stmt:
         """``start`` gives what is moved of a position; ``also`` sees every position first."""
-        lines = [Buffer(f"line{k}", (as_prim(2), self.size), d) for k, d in enumerate(self.moved)]
+        lines = [Buffer(f"line{k}", (as_prim(2), self.room), d) for k, d in enumerate(self.moved)]
         counts = Buffer("counts", (as_prim(self.digits), as_prim(1 << _DIGIT)), int64)
         half = Buffer("half", (_ONE,), int64)  # the line that the last pass wrote
 

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 
 from weft import te
 from weft.ir.dtype import DType, float32, float64, int64
-from weft.tir.expr import PrimExpr, as_prim, const, select
+from weft.tir.expr import PrimExpr, as_prim, const, minimum, select
+from weft.tir.row_major import Dims, ravel
+from weft.topi.locate import searchsorted
 from weft.topi.scan import scan
-from weft.topi.transform import Dims, ravel_index
 
 uint32, uint64 = DType.of("uint32"), DType.of("uint64")
 DRAW, DERIVE = 0, 1
@@ -79,7 +80,7 @@ def wide_word(key: te.Tensor, position: PrimExpr) -> PrimExpr:
 def bits(key: te.Tensor, shape: Dims, dtype: DType) -> te.Tensor:
     """Random bits, uint32 or uint64."""
     draw = word if dtype == uint32 else wide_word
-    return te.compute(shape, lambda *i: draw(key, ravel_index(i, shape)), name="bits")
+    return te.compute(shape, lambda *i: draw(key, ravel(i, shape)), name="bits")
 
 
 def _unit(key: te.Tensor, position: PrimExpr, dtype: DType) -> PrimExpr:
@@ -97,7 +98,7 @@ def uniform(key: te.Tensor, low: te.Tensor, high: te.Tensor, shape: Dims) -> te.
     """``low + (high - low) * u`` for u in [0, 1)."""
     return te.compute(
         shape,
-        lambda *i: low[()] + (high[()] - low[()]) * _unit(key, ravel_index(i, shape), low.dtype),
+        lambda *i: low[()] + (high[()] - low[()]) * _unit(key, ravel(i, shape), low.dtype),
         name="uniform",
     )
 
@@ -111,7 +112,7 @@ def normal(key: te.Tensor, mean: te.Tensor, scale: te.Tensor, shape: Dims) -> te
     kind = float64 if dtype == float64 else float32
 
     def element(*i: PrimExpr) -> PrimExpr:
-        position = ravel_index(i, shape)
+        position = ravel(i, shape)
         if kind == float64:
             first, second = wide_word(key, position * 2), wide_word(key, position * 2 + 1)
         else:
@@ -141,7 +142,7 @@ def randint(key: te.Tensor, shape: Dims, low: int, high: int, dtype: DType) -> t
     def element(*i: PrimExpr) -> PrimExpr:
         # Lemire, "Fast random integer generation in an interval", 2019, without its rejections:
         # each element takes one word.
-        product = word(key, ravel_index(i, shape)).astype(uint64) * width
+        product = word(key, ravel(i, shape)).astype(uint64) * width
         offset = te.shift_right(product, const(32, uint64)).astype(int64)
         return (offset + const(low, int64)).astype(dtype)
 
@@ -151,7 +152,7 @@ def randint(key: te.Tensor, shape: Dims, low: int, high: int, dtype: DType) -> t
 def bernoulli(key: te.Tensor, p: te.Tensor) -> te.Tensor:
     """True with probability ``p``, element by element."""
     return te.compute(
-        p.shape, lambda *i: _unit(key, ravel_index(i, p.shape), p.dtype) < p[i],
+        p.shape, lambda *i: _unit(key, ravel(i, p.shape), p.dtype) < p[i],
         name="bernoulli",
     )
 
@@ -162,7 +163,7 @@ def dropout(
     """``x * factor`` where the mask is true, else 0; the mask is true with probability 1 - rate."""
     mask = te.compute(
         x.shape,
-        lambda *i: _unit(key, ravel_index(i, x.shape), float32) >= const(rate, float32),
+        lambda *i: _unit(key, ravel(i, x.shape), float32) >= const(rate, float32),
         name="mask",
     )
     kept = te.compute(
@@ -186,13 +187,9 @@ def multinomial(key: te.Tensor, weights: te.Tensor, count: PrimExpr | int) -> te
                 reverse=False)
     drawn = te.compute(
         shape,
-        lambda *i: _unit(key, ravel_index(i, shape), weights.dtype) * sums[(*i[:-1], last)],
+        lambda *i: _unit(key, ravel(i, shape), weights.dtype) * sums[(*i[:-1], last)],
         name="drawn",
     )
-    k = te.reduce_axis(last, name="k")  # the last sum exceeds every number, up to rounding
-    return te.compute(
-        shape,
-        lambda *i: te.sum(select(sums[(*i[:-1], k.var)] <= drawn[i], const(1, int64),
-                                 const(0, int64)), k),
-        name="multinomial",
-    )
+    found = searchsorted(sums, drawn, right=True, dtype=int64)
+    # The last sum exceeds every number, up to rounding.
+    return te.compute(shape, lambda *i: minimum(found[i], last), name="multinomial")

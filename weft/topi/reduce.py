@@ -8,6 +8,7 @@ from typing import Any
 from weft import te
 from weft.ir.dtype import DType, int32, int64
 from weft.tir.expr import PrimExpr, any_of, call, const, int_value, select
+from weft.tir.row_major import element_count, ravel
 
 Reducer = Callable[..., Any]
 # Positions below this fit int32, whose vectors have as many lanes as those of float32.
@@ -58,10 +59,7 @@ def reduce_with(
 
 def count(x: te.Tensor, axes: Sequence[int]) -> PrimExpr:
     """The number of elements that one result of a reduction over ``axes`` combines."""
-    total: PrimExpr = const(1)
-    for axis in axes:
-        total = total * x.shape[axis]
-    return total
+    return element_count(x.shape[axis] for axis in axes)
 
 
 def mean(x: te.Tensor, axes: Sequence[int], *, keepdims: bool) -> te.Tensor:
@@ -123,9 +121,7 @@ def arg_reduce(
 
     def body(*index: PrimExpr) -> Any:
         source = full_index(index, axes, inner, ndim=len(x.shape), keepdims=keepdims)
-        position: PrimExpr = const(0)
-        for axis, k in zip(axes, inner, strict=True):
-            position = position * x.shape[axis] + k.var
+        position = ravel([k.var for k in inner], [x.shape[axis] for axis in axes])
         value = x[source]
         found = value.equal(best[index])
         # The extremum of a row with NaN is NaN, which equals nothing.

@@ -27,6 +27,8 @@ COMBINES: Mapping[str, Combine] = {**COMBINE, "logaddexp": _logaddexp}
 # Rows that are interleaved, so that the latencies of their additions overlap.
 # Eight additions are in flight on a core with two adders and a latency of four cycles.
 ROWS_AT_ONCE = 8
+# Columns whose running results are in registers: in float64, eight registers of 64 bytes.
+COLUMNS_AT_ONCE = 64
 
 
 def scan(
@@ -101,26 +103,46 @@ class _Scan:
         return BufferStore(self.target, if_then_else(step.equal(0), self._first(i), later), here)
 
     def _row_by_row(self) -> Stmt:
-        """Scan along an outer axis: the running results of a row combined with a row of data."""
-        i = tuple(Var(f"i{axis}", int64) for axis in range(self.source.ndim))
-        step, inner = i[self.axis], i[self.axis + 1:]
-        totals = Buffer("totals", self.source.shape[self.axis + 1:], self._carried)
-        total = totals.load(*inner).astype(self.target.dtype)
-        later = self._combined(totals.load(*inner), self._taken(i, step).astype(self._carried))
-        first = self._inner(i, seq([
-            BufferStore(totals, self._first(i).astype(self._carried), inner),
-            BufferStore(self.target, total, self._at(i, const(0)))]))
-        rest = self._inner(i, seq([BufferStore(totals, later, inner),
-                                   BufferStore(self.target, total, self._at(i, step))]))
-        steps = For(step, const(1), self.size - 1, ForKind.SERIAL, rest)
-        return self._outer(i[:self.axis], Allocate(totals, seq([first, steps])))
+        """Scan along an outer axis: block by block of columns, whose totals stay in registers."""
+        *around, columns = range(self.source.ndim)
+        i = [Var(f"i{axis}", int64) for axis in range(self.source.ndim)]
+        size = int_value(self.source.shape[columns]) or 0
+        blocks, rest = divmod(size, COLUMNS_AT_ONCE)
+        block = Var("block", int64)
+        parts: list[Stmt] = []
+        if blocks:
+            start = block * COLUMNS_AT_ONCE
+            # Threads share the blocks of a matrix; more axes are shared by ``_outer``.
+            shared = self.source.ndim == 2 and is_large(self.source.shape)
+            kind = ForKind.PARALLEL if shared else ForKind.SERIAL
+            parts.append(For(block, const(0), const(blocks), kind,
+                             self._columns(i, start, COLUMNS_AT_ONCE)))
+        if rest:
+            parts.append(self._columns(i, const(size - rest), rest))
+        body = seq(parts)
+        for axis in reversed(around[self.axis + 1:]):
+            body = For(i[axis], const(0), self.source.shape[axis], ForKind.SERIAL, body)
+        return self._outer(tuple(i[:self.axis]), body)
 
-    def _inner(self, i: tuple[Var, ...], body: Stmt) -> Stmt:
-        """The loops over axes after the scanned one, the innermost vectorized."""
-        for axis in reversed(range(self.axis + 1, len(i))):
-            kind = ForKind.VECTORIZED if axis == len(i) - 1 else ForKind.SERIAL
-            body = For(i[axis], const(0), self.source.shape[axis], kind, body)
-        return body
+    def _columns(self, i: Sequence[Var], start: PrimExpr, count: int) -> Stmt:
+        """All steps of ``count`` columns of the innermost axis."""
+        step, column = i[self.axis], i[-1]
+        totals = Buffer("totals", (const(count),), self._carried, "local")
+        at = (*i[:-1], start + column)
+        kept = totals.load(column)
+        later = self._combined(kept, self._taken(at, step).astype(self._carried))
+
+        def put(value: PrimExpr, step: PrimExpr) -> Stmt:
+            """Keep the totals of a step and store them."""
+            return seq([
+                For(column, const(0), const(count), ForKind.VECTORIZED, store)
+                for store in (BufferStore(totals, value, (column,)),
+                              BufferStore(self.target, kept.astype(self.target.dtype),
+                                          self._at(at, step)))])
+
+        first = put(self._first(at).astype(self._carried), const(0))
+        rest = For(step, const(1), self.size - 1, ForKind.SERIAL, put(later, step))
+        return Allocate(totals, seq([first, rest]))
 
     def _outer(self, i: tuple[Var, ...], body: Stmt) -> Stmt:
         """The loops over axes before the scanned one; the first is parallel with enough work."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from weft import te
 from weft.ir.dtype import bool_, int64
 from weft.tir import Buffer, PrimExpr, as_prim, const, if_then_else
+from weft.tir.row_major import element_count
 from weft.tir.stmt import BufferStore, IfThenElse, Stmt, seq
 from weft.topi.loop_nest import nest
 from weft.topi.radix_sort import sorted_positions
@@ -19,9 +20,7 @@ _ZERO = as_prim(0)
 
 def argwhere(x: te.Tensor) -> tuple[te.Tensor, ...]:
     """The indices of nonzero elements, as rows in row-major order, and their number."""
-    total: PrimExpr = const(1)
-    for size in x.shape:
-        total = total * size
+    total = element_count(x.shape)
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
         source, (found, count) = inputs[0], outputs

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from weft import tir
 from weft.support.errors import LoweringError
-from weft.tir import Analyzer, PrimExpr, as_prim, int_value, vars_of
+from weft.tir.expr import PrimExpr, as_prim, int_value
 from weft.tir.size_text import bind_size
 
 
@@ -37,8 +38,8 @@ def size_bounds(size: PrimExpr | int) -> tuple[int | None, int | None]:
     """The least and the greatest value of an expression over sizes; ``None``: unbounded."""
     if isinstance(size, int):
         return size, size
-    expr, analyzer = as_prim(size), Analyzer()
-    for var in sorted(vars_of(expr), key=lambda v: v.name):
+    expr, analyzer = as_prim(size), tir.Analyzer()
+    for var in sorted(tir.vars_of(expr), key=lambda v: v.name):
         bind_size(analyzer, var)
     return analyzer.int_bounds(expr)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from weft import te
 from weft.ir.dtype import DType, float64
-from weft.tir.expr import PrimExpr, const, maximum, select
+from weft.tir.expr import PrimExpr, any_of, as_prim, const, maximum, select
 from weft.topi.sizes import fixed_size
 
 
@@ -30,10 +30,14 @@ def roots(size: PrimExpr, dtype: DType) -> tuple[te.Tensor, te.Tensor]:
 
 
 def dft(
-    real: te.Tensor, imaginary: te.Tensor, *, inverse: bool
+    real: te.Tensor, imaginary: te.Tensor, *, inverse: bool, axis: int
 ) -> tuple[te.Tensor, te.Tensor]:
-    """``sum(x[n] * exp(-2 pi i k n / size))``; ``inverse``: opposite sign, divided by the size."""
-    size = real.shape[-1]
+    """``sum(x[n] * exp(-2 pi i k n / size))``; ``inverse``: opposite sign, divided by the size.
+
+    ``axis`` is negative.
+    """
+    place = real.ndim + axis
+    size = real.shape[place]
     cosine, sine = roots(size, real.dtype)
     sign = const(1 if inverse else -1, real.dtype)
 
@@ -41,7 +45,7 @@ def dft(
         n = te.reduce_axis(size, name="n")
 
         def element(*i: PrimExpr) -> PrimExpr:
-            root, at = (i[-1] * n.var) % maximum(size, 1), (*i[:-1], n.var)
+            root, at = (i[place] * n.var) % maximum(size, 1), (*i[:place], n.var, *i[place + 1:])
             return te.sum(first[at] * cosine[root] + factor * second[at] * sine[root], n)
 
         total = te.compute(real.shape, element, name=name)
@@ -52,6 +56,41 @@ def dft(
 
     minus = const(-1, real.dtype) * sign
     return component("real", real, imaginary, minus), component("imaginary", imaginary, real, sign)
+
+
+def rdft(data: te.Tensor) -> tuple[te.Tensor, ...]:
+    """``sum(x[n] * exp(-2 pi i k n / size))`` for k up to half of the size."""
+    size = data.shape[-1]
+
+    def component(name: str, factors: te.Tensor, sign: int) -> te.Tensor:
+        n = te.reduce_axis(size, name="n")
+
+        def element(*i: PrimExpr) -> PrimExpr:
+            root = (i[-1] * n.var) % maximum(size, 1)
+            return te.sum(data[(*i[:-1], n.var)] * factors[root], n)
+
+        total = te.compute((*data.shape[:-1], size // 2 + 1), element, name=name)
+        return total if sign > 0 else te.compute(
+            total.shape, lambda *i: const(-1, data.dtype) * total[i], name=f"{name}_negated")
+
+    cosine, sine = roots(size, data.dtype)
+    return component("real", cosine, 1), component("imaginary", sine, -1)
+
+
+def irdft(real: te.Tensor, imaginary: te.Tensor, size: PrimExpr | int) -> te.Tensor:
+    """The real numbers of ``size`` whose frequencies up to half of the size are given."""
+    size = as_prim(size)
+    cosine, sine = roots(size, real.dtype)
+    k = te.reduce_axis(real.shape[-1], name="k")
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        root, at = i[-1] * k.var % maximum(size, 1), (*i[:-1], k.var)
+        part = real[at] * cosine[root] - imaginary[at] * sine[root]
+        is_single = any_of((k.var * 2).equal(0), (k.var * 2).equal(size))
+        return te.sum(select(is_single, real[at] * cosine[root], part + part), k)
+
+    total = te.compute((*real.shape[:-1], size), element, name="irdft")
+    return te.compute(total.shape, lambda *i: total[i] / size.astype(real.dtype), name="mean")
 
 
 def frequencies(n_fft: int, *, onesided: bool) -> int:

@@ -8,28 +8,11 @@ from collections.abc import Sequence
 from weft import te
 from weft.support.errors import LoweringError
 from weft.tir.expr import PrimExpr, as_prim, const, if_then_else, int_value, maximum
+from weft.tir.row_major import Dims, element_count, ravel, unravel
 from weft.topi.layout import Layout, convert_shape
 
-Dims = Sequence[PrimExpr | int]
 # Rows of fewer elements fill one or two vectors; partitioned loops would be scalar.
 SHORT_ROW = 32
-
-
-def ravel_index(index: Dims, shape: Dims) -> PrimExpr:
-    """The row-major position of ``index`` in a tensor of ``shape``."""
-    position: PrimExpr = const(0)
-    for i, size in zip(index, shape, strict=True):
-        position = position * size + i
-    return position
-
-
-def unravel_index(position: PrimExpr, shape: Dims) -> tuple[PrimExpr, ...]:
-    """The index of a row-major position."""
-    index: list[PrimExpr] = []
-    for axis in reversed(range(len(shape))):
-        index.append(position if axis == 0 else position % shape[axis])
-        position = position // shape[axis]
-    return tuple(reversed(index))
 
 
 def resolve_shape(
@@ -66,10 +49,8 @@ def _rest(source: Dims, known: Sequence[PrimExpr]) -> PrimExpr:
             del remaining[common]
         else:
             divisor = divisor * size
-    total: PrimExpr = const(1)
-    for size in remaining:
-        total = total * size
-    return total // (divisor if int_value(divisor) is not None else maximum(divisor, 1))
+    rest = element_count(remaining)
+    return rest // (divisor if int_value(divisor) is not None else maximum(divisor, 1))
 
 
 def reshape(x: te.Tensor, shape: Dims, name: str = "reshape") -> te.Tensor:
@@ -79,7 +60,7 @@ def reshape(x: te.Tensor, shape: Dims, name: str = "reshape") -> te.Tensor:
         # An empty tensor is not read; its index would come from a division by zero.
         if any(int_value(s) == 0 for s in x.shape):
             return x[tuple(const(0) for _ in x.shape)]
-        return x[unravel_index(ravel_index(index, shape), x.shape)]
+        return x[unravel(ravel(index, shape), x.shape)]
 
     return te.compute(shape, element, name=name)
 
@@ -127,7 +108,10 @@ def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
         rows_are_short = axis == first.ndim - 1 and (int_value(total) or SHORT_ROW) < SHORT_ROW
         for k in reversed(range(len(tensors))):
             start = ends[k - 1] if k else const(0)
-            part = tensors[k][(*index[:axis], index[axis] - start, *index[axis + 1:])]
+            # As the parts of a stack, a part of size 1 does not depend on the axis.
+            is_single = int_value(tensors[k].shape[axis]) == 1
+            at = const(0) if is_single else index[axis] - start
+            part = tensors[k][(*index[:axis], at, *index[axis + 1:])]
             if value is None:
                 value = part
                 continue

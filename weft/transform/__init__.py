@@ -1,11 +1,10 @@
 """Passes over the functional IR, one per file; importing this package makes their names known.
 
-``passes/`` holds general passes, ``optimizer/`` the graph optimiser, which runs many of them in
-rounds, ``rules/`` the rewrite rules of ``simplify_expr``, ``analysis/`` analyses, ``autodiff/``
-differentiation and ``vmap``, ``fusion/`` operator fusion, ``layout/`` data layouts,
-``normal_form/`` conversions such as ANF and CPS, ``precision/`` mixed precision and quantization,
-``external/`` the delegation of regions to other compilers. The order of the passes is defined in
-``compiler/pipeline.py``.
+``passes/`` holds general passes, ``rules/`` the rewrite rules of ``simplify_expr``, ``analysis/``
+analyses. ``autodiff/`` has differentiation and ``vmap``, ``fusion/`` operator fusion, ``layout/``
+data layouts. ``normal_form/`` has conversions such as ANF and CPS, ``precision/`` mixed precision
+and quantization, ``external/`` the delegation of regions to other compilers. The
+order of the passes is defined in ``compiler/pipeline.py``.
 """
 
 from weft.ir.passes import FACTS, PASSES

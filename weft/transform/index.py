@@ -67,3 +67,28 @@ PASSES: dict[str, str] = {
     "weft.transform.precision.qnn_canonicalize": "qnn_canonicalize",
     "weft.transform.precision.to_mixed_precision": "to_mixed_precision",
 }
+
+RULES: dict[str, str] = {
+    "weft.transform.rules.algebraic": (
+        "abs:abs add: add:add clip:nn.relu divide: maximum: multiply: multiply:multiply "
+        "nn.relu:clip nn.relu:nn.relu power: subtract: "
+    ),
+    "weft.transform.rules.blocks": (
+        "nn.dense:nn.block_dequantize nn.matmul:nn.block_dequantize take:nn.block_dequantize "
+    ),
+    "weft.transform.rules.distributive": "add:multiply subtract:multiply",
+    "weft.transform.rules.division": "divide: erf:divide tanh:divide",
+    "weft.transform.rules.gather": "take:",
+    "weft.transform.rules.identities": (
+        "broadcast_to: cast: concatenate: copy: logical_not:logical_not negative:negative "
+        "strided_slice: where: "
+    ),
+    "weft.transform.rules.layout": "layout_transform: layout_transform:layout_transform",
+    "weft.transform.rules.matmul": (
+        "nn.batch_matmul:transpose nn.dense:transpose nn.matmul:transpose "
+    ),
+    "weft.transform.rules.padding": "nn.conv2d:nn.pad",
+    "weft.transform.rules.reductions": "max: mean: min: prod: sum:",
+    "weft.transform.rules.reshape": "*",
+    "weft.transform.rules.transpose": "transpose: transpose:transpose",
+}

@@ -1,6 +1,10 @@
-"""Times the implementations of kernels, for records that override the cost models."""
+"""Searches for faster schedules of kernels, and keeps the winners that compilations take."""
 
-from weft.tune.measure import KernelTask, TunedKernel, measure_kernel
-from weft.tune.running_kernel import RunningKernel
+from weft.support.lazy_package import load_names_lazily
 
-__all__ = ["KernelTask", "RunningKernel", "TunedKernel", "measure_kernel"]
+NAMES = {  # module -> the public names it defines
+    "weft.tune.report": "TunedKernel TuningReport",
+    "weft.tune.store": "Sample TuningStore Winner",
+    "weft.tune.tuning": "tune",
+}
+load_names_lazily(__name__, NAMES)

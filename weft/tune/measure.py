@@ -1,118 +1,88 @@
-"""Times the implementations of a kernel against each other."""
+"""Times a point beside the cost model's choice, on a machine that may be busy.
+
+Both run in turn, in slices shorter than a time slice of the scheduler; noise only adds time, so the
+fastest slices count. Rounds go on until the fastest slices of both agree, or the time is up. A
+point counts only if it computes what the cost model's choice does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
-from weft.ir.expr import Function
-from weft.strategy.implementation import Implementation
-from weft.strategy.records import Record
 from weft.support.dataclass import dataclass
-from weft.support.errors import InternalError, LoweringError, ScheduleError
-from weft.target import Target
-from weft.tir.transform.registered import TirInsertion
-from weft.tune.running_kernel import RunningKernel
 
-ROUNDS = 5
-# A candidate whose first calls take this many times as long as the best is not timed further.
-PRUNING_FACTOR = 3.0
+SLICE = 1e-3  # seconds of consecutive calls
+LEAST_ROUNDS, MOST_ROUNDS = 4, 60
+# The fastest slices are noise-free if so many agree within this share.
+AGREEING, SPREAD = 3, 0.015
+# From this ratio on a point is so slow that it is not timed further.
+PRUNING_FACTOR = 1.5
 # Of the largest result: implementations add in different orders, some in narrow floats.
 _TOLERANCE = 1e-2
 
 
-@dataclass(frozen=True, slots=True)
-class KernelTask:
-    """A kernel with several ``candidates``, in the order in which the cost model prefers them."""
-
-    kernel: str
-    text: str
-    function: Function
-    candidates: tuple[Implementation, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TunedKernel:
-    """The result of timing a kernel: seconds by implementation, the model's choice first."""
-
-    text: str
-    chosen_by_model: str
-    seconds: Mapping[str, float]
+class Running(Protocol):
+    """A kernel that can be called."""
 
     @property
-    def fastest(self) -> str:
-        return min(self.seconds, key=lambda name: self.seconds[name])
+    def outputs(self) -> Sequence[np.ndarray]: ...
+
+    def seconds(self, calls: int = 1) -> float:
+        """The average seconds per call over ``calls`` consecutive calls."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Seconds of a point and, at the same time, of the cost model's choice.
+
+    ``spread`` is how far the fastest slices of both differ, as a share.
+    """
+
+    seconds: float
+    baseline: float
+    rounds: int
+    spread: float
 
     @property
     def gain(self) -> float:
-        """The speedup of the fastest over the model's choice, at least 1."""
-        return self.seconds[self.chosen_by_model] / self.seconds[self.fastest]
+        """How many times as fast as the cost model's choice."""
+        return self.baseline / self.seconds
 
 
-def measure_kernel(task: KernelTask, target: Target, threads: int, seconds: float,
-                   known: Mapping[str, float], tir_passes: Sequence[TirInsertion] = ()
-                   ) -> tuple[TunedKernel, list[Record]]:
-    """Time the candidates without a ``known`` time, each for about ``seconds``.
-
-    ``tir_passes`` are those of the user.
-
-    Returns the outcome and the new records. Candidates that cannot be scheduled for this kernel are
-    left out; raises ``InternalError`` if the results of two of them differ.
-    """
-    running = _build(task, target, threads, known, tir_passes)
-    times = _time_interleaved(running, seconds)
-    records = [Record(task.kernel, task.text, str(target), name, took, threads)
-               for name, took in times.items()]
-    known_now = {**known, **times}
-    ordered = {c.name: known_now[c.name] for c in task.candidates if c.name in known_now}
-    return TunedKernel(task.text, next(iter(ordered)), ordered), records
-
-
-def _build(task: KernelTask, target: Target, threads: int,
-           known: Mapping[str, float], tir_passes: Sequence[TirInsertion]
-           ) -> dict[str, RunningKernel]:
-    running: dict[str, RunningKernel] = {}
-    for candidate in task.candidates:
-        if candidate.name in known:
-            continue
-        try:
-            running[candidate.name] = RunningKernel(task.function, candidate, target, threads,
-                                                    tir_passes)
-        except (ScheduleError, LoweringError):
-            continue  # the tile does not fit the registers beside the fused operators
-    return running
+def measure(baseline: Running, point: Running, seconds: float) -> Measurement:
+    """Time both for up to ``seconds``."""
+    end = time.perf_counter() + seconds
+    first = [min(one.seconds(), one.seconds()) for one in (baseline, point)]
+    calls = [max(1, int(SLICE / max(one, 1e-7))) for one in first]
+    times: tuple[list[float], list[float]] = ([], [])
+    rounds = 0
+    while rounds < MOST_ROUNDS:
+        # The second of a pair finds the caches and the clock that the first one leaves.
+        for at in ((0, 1), (1, 0))[rounds % 2]:
+            times[at].append((baseline, point)[at].seconds(calls[at]))
+        rounds += 1
+        if rounds >= LEAST_ROUNDS:
+            ratio = min(times[1]) / min(times[0])
+            if ratio > PRUNING_FACTOR or max(map(spread_of, times)) < SPREAD:
+                break
+        if rounds >= 2 and time.perf_counter() > end:
+            break
+    return Measurement(min(times[1]), min(times[0]), rounds, max(map(spread_of, times)))
 
 
-def _time_interleaved(running: Mapping[str, RunningKernel], seconds: float) -> dict[str, float]:
-    """The best average of several rounds; rounds alternate, so that noise hits all candidates."""
-    first = {name: _first_call(kernel) for name, kernel in running.items()}
-    _check_agreement(running)
-    limit = PRUNING_FACTOR * min(first.values(), default=0.0)
-    times = dict(first)
-    share = seconds / ROUNDS
-    for _ in range(ROUNDS):
-        for name, kernel in running.items():
-            if first[name] <= limit:
-                calls = max(1, int(share / max(times[name], 1e-7)))
-                times[name] = min(times[name], kernel.seconds(calls))
-    return times
+def spread_of(times: Sequence[float]) -> float:
+    """How far the fastest slices differ; infinite for too few of them."""
+    fastest = sorted(times)[:AGREEING]
+    return float("inf") if len(fastest) < AGREEING else fastest[-1] / fastest[0] - 1
 
 
-def _first_call(kernel: RunningKernel) -> float:
-    """The faster of two calls: the first also pays for page faults and cold caches."""
-    return min(kernel.seconds(), kernel.seconds())
-
-
-def _check_agreement(running: Mapping[str, RunningKernel]) -> None:
-    names = list(running)
-    for name in names[1:]:
-        if not _agree(running[names[0]].outputs, running[name].outputs):
-            raise InternalError("two implementations of a kernel give different results",
-                                got=f"{names[0]} and {name}")
-
-
-def _agree(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> bool:
+def agree(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> bool:
+    """Whether two results are equal up to the order of additions."""
     for a, b in zip(ours, theirs, strict=True):
         x, y = (array.astype(np.float64) for array in (a, b))
         scale = float(np.abs(x[np.isfinite(x)]).max(initial=0.0)) or 1.0

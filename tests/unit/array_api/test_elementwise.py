@@ -36,6 +36,7 @@ def test_special_cases_of_one_array(kind: str):
     _check_all(["sign"], values[values != 0])  # that of -0 is a zero of either sign
 
 
+@pytest.mark.sample(0.3, 2)
 @pytest.mark.parametrize("kind", FLOATS)
 @pytest.mark.parametrize("names", [OF_TWO, OF_TWO_FLOATS], ids=["numbers", "floats"])
 def test_special_cases_of_two_arrays(names: list[str], kind: str):
@@ -43,6 +44,7 @@ def test_special_cases_of_two_arrays(names: list[str], kind: str):
     _check_all(names, x, y)
 
 
+@pytest.mark.sample(0.5, 1)
 @pytest.mark.parametrize("kind", ["complex64", "complex128"])
 def test_complex_numbers(kind: str):
     x = np.array([1 + 2j, -3, 0.5j, -0.25 - 1.5j, 2.5 - 3.5j]).astype(kind)
@@ -55,13 +57,14 @@ def test_complex_numbers(kind: str):
     check(xp.add(weft.tensor(np.ones(2, np.float32)), 2j), np.ones(2, np.float32) + 2j)
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("kind", INTEGERS)
 def test_integers(kind: str):
     values = np.array([0, 1, 2, 100] if kind[0] == "u" else [0, 1, -2, 100]).astype(kind)
     _check_all((*OF_NUMBERS, "bitwise_invert"), values)
 
 
-@pytest.mark.sample(0.2)
+@pytest.mark.sample(0.1)
 @pytest.mark.parametrize("second", INTEGERS)
 @pytest.mark.parametrize("first", INTEGERS)
 def test_two_integers_are_promoted(first: str, second: str):

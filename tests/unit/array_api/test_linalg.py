@@ -37,7 +37,7 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.sample(0.3)
+@pytest.mark.sample(0.2)
 @pytest.mark.parametrize(("name", "args", "options"), CASES,
                          ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)])
 def test_linalg(name: str, args: Any, options: dict[str, Any]):
@@ -72,7 +72,7 @@ def test_vectors_of_norms_and_products():
         xp.linalg.outer(x, x)
 
 
-@pytest.mark.sample(0.3)
+@pytest.mark.sample(0.2)
 @pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftn", "ifftn",
                                   "rfftn", "irfftn"])
 def test_transforms(name: str):

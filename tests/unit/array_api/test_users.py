@@ -77,6 +77,7 @@ with sklearn.config_context(array_api_dispatch=True):
 """
 
 
+@pytest.mark.sample(0.5, 1)
 @pytest.mark.parametrize("program", [SCIPY, SKLEARN], ids=["scipy", "sklearn"])
 def test_functions_take_tensors(program: str):
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True,

@@ -44,6 +44,13 @@ def test_a_folder_is_no_model(path, capsys):
     assert "folder" in err
 
 
+@pytest.mark.parametrize("shape", ["4", "x:2,4", ":4"])
+def test_a_shape_in_another_form_is_wrong_use(shape, program, capsys):
+    code, _, err = run(["run", program, "--input-shape", shape], capsys)
+    assert code == 2
+    assert "is not NAME:SHAPE, such as data:1x3x224x224" in err
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\3\4 and no more", b"text"])
 def test_damaged_inputs_are_code_1(content, program, capsys, tmp_path):
     (tmp_path / "x.npz").write_bytes(content)

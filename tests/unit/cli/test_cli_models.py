@@ -9,6 +9,12 @@ from onnx import TensorProto, helper
 
 import weft
 from tests.unit.cli.commands import run
+from weft.compiler.options import CompileOptions
+from weft.runtime.devices.cpu.threads import num_threads
+from weft.strategy.records import cpu_of
+from weft.target import CpuTarget
+from weft.tune import TuningStore, Winner
+from weft.tune.here import work_of
 
 
 def save_model(path, operator="Relu"):
@@ -100,17 +106,18 @@ def test_inspect_lists_kernels_and_prints_stages(model, capsys):
 
 
 def test_records_choose_the_implementation(tmp_path, capsys):
-    """The times of `weft tune` are taken by every command that compiles."""
-    path, records = tmp_path / "m.ir", tmp_path / "r.jsonl"
+    """The winners of `weft tune` are taken by every command that compiles."""
+    path, records = tmp_path / "m.ir", tmp_path / "r.sqlite"
     path.write_text("def @main(%x: Tensor[(64, 64), float32], %w: Tensor[(64, 64), float32]) "
                     "{ nn.dense(%x, %w) }")
-    assert run(["tune", path, "--records", records, "--seconds", 0.001], capsys)[0] == 0
-    lines = [json.loads(line) for line in records.read_text().splitlines()]
-    slowest = max(lines, key=lambda line: line["seconds"])
-    records.write_text(json.dumps({**slowest, "seconds": 1e-9}) + "\n")
+    work = work_of(weft.parse(path.read_text()), CompileOptions.make())
+    with TuningStore(records) as store:
+        store.set_winner(Winner(cpu_of(CpuTarget.host()), work.tasks[0].kernel,
+                                "nn.dense.cpu.generic", "", 1.0, 2.0, num_threads()))
     code, out, _ = run(["inspect", path, "--records", records], capsys)
     assert code == 0
-    assert slowest["implementation"] in out
+    assert "nn.dense.cpu.generic, " in out
+    assert "fastest by the tuning records" in out
     assert run(["compile", path, "--records", records], capsys)[0] == 0
     code, _, err = run(["compile", path, "--records", tmp_path / "missing"], capsys)
     assert code == 2

@@ -43,6 +43,7 @@ SUM_LIKE: dict[str, Fn] = {
 }
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("lanes", [1, 7, 16])
 @pytest.mark.parametrize("name", SUM_LIKE)
 @pytest.mark.parametrize("dtype", NUMBERS)
@@ -66,6 +67,7 @@ COMPARE: dict[str, type] = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("name", COMPARE)
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_comparison(compiler: Compiler, dtype: str, name: str) -> None:
@@ -90,6 +92,7 @@ def test_integer_division_by_values(compiler: Compiler, dtype: str, name: str) -
         compiler.check(func, [a, b], [output_like(dtype, 9 * lanes)])
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("divisor", [1, 2, 3, 7, 8, 64, -1, -3])
 @pytest.mark.parametrize("name", ["floordiv", "floormod", "div"])
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint64"])
@@ -102,6 +105,37 @@ def test_integer_division_by_literals(
     literal = x.IntImm(divisor, DType.of(dtype))
     run(compiler, lambda a: node(a, literal), [dtype], dtype, 1, 30)
     run(compiler, lambda a: node(a, x.Broadcast(literal, 6)), [dtype], dtype, 6)
+
+
+@pytest.mark.parametrize("divisor", [3, 7, 10, 641, 10**9 + 7, 2**32 - 1, 2**32 + 1, 2**40 + 15,
+                                     2**62 + 1, 2**63 - 1, 2**63 + 3, 2**64 - 1])
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_vectors_of_64_bits_by_literals(compiler: Compiler, dtype: str, divisor: int) -> None:
+    """Beside multiples of the divisor, where a quotient that is off by one shows."""
+    info = np.iinfo(dtype)
+    divisor = min(divisor, info.max)
+    near = [k * divisor + more for k in (-5, -2, -1, 0, 1, 2, 3, info.max // divisor)
+            for more in (-1, 0, 1)]
+    a = np.array([n for n in near if info.min <= n <= info.max], dtype)
+    a = np.resize(np.concatenate([a, numbers(dtype, 30)]), 64)
+    literal = x.Broadcast(x.IntImm(divisor, DType.of(dtype)), 8)
+    for node in (x.FloorDiv, x.FloorMod):
+        func = elementwise(lambda value, node=node: node(value, literal), [dtype], dtype, 8, 8)
+        compiler.check(func, [a], [output_like(dtype, 64)])
+
+
+def test_vectors_of_64_bits_by_values(compiler: Compiler) -> None:
+    """Multiples of divisors of all sizes and what is beside them: quotients off by one show."""
+    rng = np.random.default_rng(0)
+    b = rng.integers(-2**63, 2**63 - 1, 4096) >> rng.integers(0, 63, 4096)
+    b[b == 0] = 3
+    with np.errstate(over="ignore"):
+        a = b * (rng.integers(-2**40, 2**40, 4096) >> rng.integers(0, 41, 4096))
+        a += rng.integers(-1, 2, 4096)
+    a[:4], b[:4] = (-2**63, -2**63, 2**63 - 1, 1), (1, -2**63, -2**63, 2**63 - 1)
+    for node in (x.FloorDiv, x.FloorMod):
+        func = elementwise(node, ["int64", "int64"], "int64", 512, 8)
+        compiler.check(func, [a, b], [output_like("int64", 4096)])
 
 
 @pytest.mark.parametrize("node", [x.FloorDiv, x.FloorMod, x.Div])
@@ -134,6 +168,7 @@ def test_float_floor_division(compiler: Compiler, dtype: str) -> None:
             np.testing.assert_array_equal(found.astype(float), expected.astype(float))
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("target", ALL)
 @pytest.mark.parametrize("source", ALL)
 def test_cast(compiler: Compiler, source: str, target: str) -> None:

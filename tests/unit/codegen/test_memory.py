@@ -38,6 +38,7 @@ def copy_program(dtype: str, size: int, where: PrimExpr, value: PrimExpr, source
     return PrimFunc("f", (source, out), BufferStore(out, value, (where,), mask))
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("stride", [1, 2, 3, 4, 5, -1, 0])
 def test_strided_loads_and_stores(compiler: Compiler, stride: int, lanes: int) -> None:
@@ -89,6 +90,16 @@ def test_gather_and_scatter(compiler: Compiler, lanes: int) -> None:
                        [output_like(dtype, 60)])  # fmt: skip
 
 
+def test_a_gather_adds_what_lanes_share_to_the_pointer(compiler: Compiler) -> None:
+    a, i = buffer("a", [50]), buffer("i", [17], "int32")
+    out, last = buffer("out", [16]), i.load(const(16)).astype("int64")
+    index = Broadcast(last, 16) + i.load(ramp(0, 1, 16)).astype("int64x16")
+    func = PrimFunc("f", (a, i, out), BufferStore(out, a.load(index), (ramp(0, 1, 16),)))
+    where = np.append(np.random.default_rng(0).permutation(40)[:16], 9).astype(np.int32)
+    compiler.check(func, [numbers("float32", 50), where], [output_like("float32", 16)])
+    assert "add <16 x i64>" not in emit_llvm(func, compiler.target).replace("nsw ", "")
+
+
 @pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize("stride", [2, 3, 4])
 def test_strided_loads_of_some_lanes(compiler: Compiler, stride: int, lanes: int) -> None:
@@ -104,6 +115,7 @@ def test_strided_loads_of_some_lanes(compiler: Compiler, stride: int, lanes: int
         assert not found[stop:].any()
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("keep", [0, 1, 5, 7])
 @pytest.mark.parametrize("lanes", [7, 8, 24])
 def test_masked_accesses(compiler: Compiler, lanes: int, keep: int) -> None:

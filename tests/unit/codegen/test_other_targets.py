@@ -21,7 +21,7 @@ from weft.tir.eval import evaluate
 from weft.tir.expr import Call, PrimExpr
 from weft.tir.func import PrimFunc
 from weft.tir.intrinsics import intrinsic
-from weft.tir.stmt import BufferStore, ForKind
+from weft.tir.stmt import BufferStore, For, ForKind
 from weft.tir.transform.pipeline import lower_prim_func
 
 X86 = ["x86-64", "x86-64-v2", "haswell", "skylake-avx512"]
@@ -129,6 +129,7 @@ def looked_up(dtype: str, lanes: int, entries: int) -> PrimFunc:
                        [f"int{result.bits}"], dtype, 3, lanes)
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("entries", [4, 16, 64])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "float64"])
 def test_lookup(older: Target, support: bytes, dtype: str, entries: int) -> None:
@@ -145,6 +146,20 @@ def test_lookup(older: Target, support: bytes, dtype: str, entries: int) -> None
 def test_a_lookup_is_a_permutation(text: str, instruction: str) -> None:
     assembly = emit_assembly(looked_up("float32", 16, 16), Target.of(text))
     assert instruction in assembly
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_lookup_of_neighbours(older: Target, support: bytes, dtype: str) -> None:
+    """From any entry on, and beyond the last one."""
+    index, count = f"int{DType.of(dtype).bits}", 7
+    starts, out = buffer("starts", [count], index), buffer("out", [count * 8], dtype)
+    i = x.Var("i", x.int64)
+    entries = [x.const(n * n, out.dtype) for n in range(16)]
+    run = x.Ramp(starts.load(i), x.const(1, starts.dtype), 8)
+    body = BufferStore(out, x.call(out.dtype.vector(8), "table_lookup", run, *entries),
+                       (x.Ramp(i * 8, x.const(1), 8),))
+    func = PrimFunc("f", (starts, out), For(i, x.const(0), x.const(count), ForKind.SERIAL, body))
+    compare(func, older, support, np.array([0, 3, 8, 9, 15, 16, -2], index))
 
 
 def test_only_constants_are_looked_up(older: Target) -> None:

@@ -17,7 +17,7 @@ from weft.tir.expr import PrimExpr, Var, as_prim, const
 from weft.tir.func import PrimFunc
 from weft.tir.parser import parse_func
 from weft.tir.stmt import Allocate, BufferStore, For, ForKind, Stmt, seq
-from weft.tir.task_scratch import MAX_STACK_BYTES
+from weft.tir.task_scratch import MAX_STACK_BYTES, MAX_TOTAL_STACK_BYTES
 from weft.tir.transform.pipeline import lower_prim_func
 
 PARALLEL, SERIAL = ForKind.PARALLEL, ForKind.SERIAL
@@ -93,6 +93,19 @@ def test_bounded_scratch_is_on_the_stack(compiler: Compiler) -> None:
     a, out = np.arange(42, dtype=np.float32).reshape(3, 14), np.zeros((3, 14), np.float32)
     compiler.compile(func)(a, out, 14)
     np.testing.assert_array_equal(out, a[:, ::-1])
+
+
+def test_scratch_that_a_stack_may_not_have_is_in_the_workspace() -> None:
+    """Of buffers that are small alone, a task has as many on its stack as fit together."""
+    n, rows, r, i = MAX_STACK_BYTES // 4, 3, Var("r"), Var("i")
+    out = buffer("out", [rows, n])
+    parts = [buffer("t", [n]) for _ in range(MAX_TOTAL_STACK_BYTES // MAX_STACK_BYTES + 2)]
+    body: Stmt = seq([loop(i, n, BufferStore(t, r.astype("float32"), (i,))) for t in parts]
+                     + [loop(i, n, BufferStore(out, parts[0].load(i), (r, i)))])
+    for t in parts:
+        body = Allocate(t, body)
+    func = lower_prim_func(PrimFunc("f", (out,), loop(r, rows, body, PARALLEL)), verify=True)
+    assert func.attrs["workspace_bytes"] == 2 * rows * MAX_STACK_BYTES
 
 
 def test_a_variable_of_multiples_counts_them(compiler: Compiler) -> None:

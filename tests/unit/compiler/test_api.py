@@ -11,7 +11,6 @@ import pytest
 from onnx import TensorProto, helper
 
 import weft
-from weft.compiler.build import kernels as build
 from weft.compiler.cache import model_key
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
@@ -199,7 +198,7 @@ def test_an_interrupt_during_the_build_leaves_no_worker(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(build, "build_kernel", interrupted)
+    monkeypatch.setattr("weft.compiler.build.kernel.build_kernel", interrupted)
     with pytest.raises(KeyboardInterrupt):
         weft.compile(weft.parse(TEXT), build_jobs=1)
 

@@ -13,7 +13,7 @@ from weft import te
 from weft.codegen import CPU_BACKEND
 from weft.compiler.build import kernels as build
 from weft.compiler.build import worker_pool, worker_process
-from weft.compiler.build.kernel import BuiltKernel
+from weft.compiler.build.built_kernel import BuiltKernel
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.extensions import is_self_contained
 from weft.compiler.program.lowering import lower_program
@@ -45,6 +45,7 @@ def kernels():
 
 @pytest.mark.parametrize(("share", "count"), [(None, 64), (1.5, 2), (0.1, 1)])
 def test_as_many_processes_build_as_the_container_grants(monkeypatch, share, count):
+    monkeypatch.delenv("WEFT_BUILD_JOBS", raising=False)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
     monkeypatch.setattr("weft.runtime.devices.cpu.host.cpu_quota", lambda _: share)
     assert build.job_count() == count
@@ -53,7 +54,7 @@ def test_as_many_processes_build_as_the_container_grants(monkeypatch, share, cou
 
 
 def test_a_kernel_survives_the_way_to_disk():
-    facts = weft.compiler.build.kernel.KernelFacts("sym", "op.cpu.x", 10, 20, 64)
+    facts = weft.compiler.build.built_kernel.KernelFacts("sym", "op.cpu.x", 10, 20, 64)
     kernel = BuiltKernel(facts, b"\x7fELF")
     assert BuiltKernel.from_bytes(memoryview(kernel.to_bytes())) == kernel
 
@@ -95,14 +96,16 @@ def test_workers_compile_python_bodies(monkeypatch):
 def test_the_second_build_comes_from_the_cache(kernels, tmp_path, monkeypatch):
     with weft.config(cache_dir=tmp_path, build_jobs=1):
         first = build_kernels(kernels, TARGET)
-        monkeypatch.setattr(build, "build_kernel", lambda *_: pytest.fail("built again"))
+        monkeypatch.setattr("weft.compiler.build.kernel.build_kernel",
+                            lambda *_: pytest.fail("built again"))
         assert build_kernels(kernels, TARGET) == first
 
 
 def test_a_cache_entry_is_for_one_target(kernels, tmp_path, monkeypatch):
     with weft.config(cache_dir=tmp_path, build_jobs=1):
         build_kernels(kernels[:1], TARGET)
-        monkeypatch.setattr(build, "build_kernel", lambda *_: pytest.fail("built again"))
+        monkeypatch.setattr("weft.compiler.build.kernel.build_kernel",
+                            lambda *_: pytest.fail("built again"))
         with pytest.raises(pytest.fail.Exception):
             build_kernels(kernels[:1], Target.of("llvm -mcpu=x86-64-v2"))
 
@@ -225,5 +228,5 @@ def test_files_of_the_working_folder_do_not_reach_workers(kernels, tmp_path, mon
 def test_workers_import_from_where_this_process_does(kernels, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text("")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), ""])
-    assert str(tmp_path) in worker_process._import_path()
-    assert "" not in worker_process._import_path()
+    assert str(tmp_path) in worker_process.import_path()
+    assert "" not in worker_process.import_path()

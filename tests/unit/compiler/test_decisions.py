@@ -15,10 +15,12 @@ from weft.compiler.report.page import html_report
 from weft.compiler.stages import kernels_of
 from weft.ir.expr import Call, Function, const, var
 from weft.ir.module import IRModule
+from weft.runtime.devices.cpu.threads import num_threads
 from weft.strategy.decision import DECISIONS, Candidate, Decision, Rejected, choose, decides
-from weft.strategy.records import Record, append_records
+from weft.strategy.records import cpu_of
 from weft.support.config import config
 from weft.target import CpuTarget, Target
+from weft.tune import TuningStore, Winner
 
 PROGRAM = """def @main(%x: Tensor[(4, 20), float32], %w: Tensor[(33, 20), float32]) {
   (nn.relu(nn.dense(%x, %w)), tanh(%x), tanh(%x))
@@ -113,8 +115,9 @@ def records(tmp_path):
     """A file by which the generic schedule is the fastest for the only kernel of ``dense``."""
     (kernel,) = kernels_of(dense().recompiler.stages.module_at("lowered"))
     path = tmp_path / "records"
-    append_records(path, [Record(kernel.digest, kernel.text, str(CpuTarget.host()),
-                                 "nn.dense.cpu.generic", 1e-9, 1)])
+    with TuningStore(path) as store:
+        store.set_winner(Winner(cpu_of(CpuTarget.host()), kernel.digest, "nn.dense.cpu.generic",
+                                kernel.text, 1e-9, 1.0, num_threads()))
     return path
 
 

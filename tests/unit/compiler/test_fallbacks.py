@@ -148,14 +148,18 @@ def test_copies_of_inputs_are_counted_and_warned_of_once():
         strict(x.reshape(4, 8).astype(">f4"))
 
 
-def test_code_from_the_cache_warns_and_lists_as_the_first_time(tmp_path):
+@pytest.mark.parametrize("racy", [0, 10**15], ids=["old file", "new file"])
+def test_code_from_the_cache_warns_and_lists_as_the_first_time(tmp_path, racy):
+    """The state of a file that has just changed says nothing, so that its content is read."""
     (tmp_path / "net.ir").write_text("""
 def @grow(%n: int32, %x: Tensor[(?,), float32]) -> Tensor[(?,), float32] {
   if (less(%n, 1)) { %x } else { @grow(subtract(%n, 1), concatenate((%x, exp(%x)), axis=0)) }
 }
 def @main(%n: int32, %x: Tensor[(2,), float32]) { @grow(%n, %x) }""")
-    program = textwrap.dedent("""
+    program = f"RACY = {racy}" + textwrap.dedent("""
         import warnings, weft
+        from weft.support import file_content
+        file_content.RACY_NS = RACY
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             model = weft.compile("net.ir")
@@ -166,7 +170,7 @@ def @main(%n: int32, %x: Tensor[(2,), float32]) { @grow(%n, %x) }""")
         except weft.errors.StrictError:
             print("refused")
     """)
-    env = {**os.environ, "WEFT_CACHE_DIR": str(tmp_path / "cache")}
+    env = {**os.environ, "WEFT_CACHE_DIR": str(tmp_path / "cache"), "WEFT_VERIFY": "1"}
     first, second = (subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=env,
                                     capture_output=True, text=True, check=True).stdout
                      for _ in range(2))

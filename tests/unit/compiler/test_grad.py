@@ -91,6 +91,7 @@ def @main(%x: Tensor[(5, 3, 4), float64], %g: Tensor[(3,), float64], %b: Tensor[
 }"""
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("options", ["", ", scale=False", ", center=False", ", epsilon=0.1",
                                      ", scale=False, center=False"])
 @pytest.mark.parametrize("training", [False, True])

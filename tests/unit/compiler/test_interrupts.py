@@ -154,7 +154,7 @@ def test_workers_end_with_an_interrupt(monkeypatch):
         process.wait()
         raise EOFError
 
-    monkeypatch.setattr(build, "build_kernel", interrupted)
+    monkeypatch.setattr("weft.compiler.build.kernel.build_kernel", interrupted)
     monkeypatch.setattr(worker_pool.Worker, "build", build_forever)
     monkeypatch.setattr(worker_pool.Worker, "_start", _start_sleeping)
     threads = threading.active_count()

@@ -14,12 +14,13 @@ import weft
 from weft.codegen import backend_of
 from weft.codegen.launch import LaunchProgram
 from weft.codegen.llvm.backend import CpuBackend
-from weft.compiler.build import fingerprint, kernels
+from weft.compiler.build import kernels
 from weft.compiler.build.kept_objects import main_object, support_objects
 from weft.compiler.build.kernel_set import kernel_source
 from weft.compiler.program.lowering import primitive_of
 from weft.ir import structural_hash
 from weft.strategy.records import Record, Records
+from weft.support import fingerprint
 from weft.target import Target
 
 LAUNCHES = LaunchProgram(1, 1, ())

@@ -62,6 +62,7 @@ RESULTS = {
 }
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("size", [7, "k", "k{3..}"])
 @pytest.mark.parametrize("result", RESULTS)
 def test_results_and_first_values(result: str, size: object) -> None:

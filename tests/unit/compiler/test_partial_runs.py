@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import weft
-from weft.support.errors import InvalidInputError, OptionError, PassError
+from weft.support.errors import InvalidInputError, OptionError, PassError, UnsupportedModelError
 
 TEXT = """
 def @main(%x: Tensor[(2, 3), float32], %y: Tensor[(2, 3), float32]) {
@@ -153,6 +153,33 @@ def test_symbolic_sizes() -> None:
         x = RANDOM.standard_normal((rows, 3)).astype(np.float32)
         np.testing.assert_array_equal(made.run(["a"], {"x": x})[0], np.maximum(x, 0))
         np.testing.assert_allclose(made.run(None, {"a": x})[0], np.tanh(x), rtol=1e-6)
+
+
+def with_a_mystery() -> onnx.ModelProto:
+    """A value ``h``, a shape ``s``, and an operator that weft does not know between h and y."""
+    nodes = [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Shape", ["x"], ["s"]),
+             helper.make_node("Mystery", ["h"], ["y"], domain="acme")]
+    port = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ("n", 3)) for n in "xy"]
+    return helper.make_model(
+        helper.make_graph(nodes, "g", port[:1], port[1:]), ir_version=10,
+        opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("acme", 1)])
+
+
+def test_operators_that_the_outputs_do_not_need_may_be_unknown() -> None:
+    part = weft.compile(with_a_mystery(), outputs=["h"])
+    np.testing.assert_array_equal(part(X), np.maximum(X, 0))
+    np.testing.assert_array_equal(part.run(["h"], {"x": X})[0], np.maximum(X, 0))
+    for asked in (["y"], ["h", "y"], None):
+        with pytest.raises(UnsupportedModelError, match="acme::Mystery"):
+            weft.compile(with_a_mystery(), outputs=asked)
+    with pytest.raises(UnsupportedModelError, match="acme::Mystery"):
+        part.run(["y"], {"x": X})
+
+
+def test_a_result_that_reads_sizes_keeps_the_input_that_has_them() -> None:
+    part = weft.compile(with_a_mystery(), outputs=["s"])
+    assert [spec.name for spec in part.inputs] == ["x"]
+    assert part(X).tolist() == [2, 3]
 
 
 def test_programs_of_the_virtual_machine() -> None:

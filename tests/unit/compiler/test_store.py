@@ -13,11 +13,19 @@ import pytest
 import weft
 from tests.unit.cli.commands import run
 from weft.codegen.llvm.backend import CpuBackend
-from weft.compiler.build import fingerprint, kernels
-from weft.compiler.build.common_nets import COMMON_NETS, mobilenet_v2, resnet, transformer, vgg16
+from weft.compiler.build import kernel
+from weft.compiler.build.common_nets import (
+    COMMON_NETS,
+    mlp,
+    mobilenet_v2,
+    resnet,
+    transformer,
+    vgg16,
+)
 from weft.compiler.build.kept_objects import support_objects
 from weft.compiler.build.store import build_ahead, write_store
-from weft.ir import TensorType, float32
+from weft.ir import TensorType, TupleType, float32
+from weft.support import fingerprint
 from weft.support.cache import Store, open_cache
 from weft.support.errors import OptionError
 from weft.target import CpuTarget, Target
@@ -29,8 +37,8 @@ TEXT = "def @main(%x: Tensor[(3, 8), float32]) { nn.softmax(exp(%x)) }"
 def builds(monkeypatch):
     """The names of the kernels that are built."""
     names = []
-    build = kernels.build_kernel
-    monkeypatch.setattr(kernels, "build_kernel",
+    build = kernel.build_kernel
+    monkeypatch.setattr(kernel, "build_kernel",
                         lambda name, *rest: names.append(name) or build(name, *rest))
     return names
 
@@ -162,10 +170,14 @@ def test_no_cache_cannot_be_filled(monkeypatch, capsys):
     assert "no cache to fill" in err
 
 
-@pytest.mark.parametrize(("make", "shape"), [
-    (lambda: resnet(bottleneck=True), (1, 1000)), (mobilenet_v2, (1, 1000)),
-    (vgg16, (1, 512, 7, 7)), (lambda: transformer(384, 16, is_decoder=True), (1, 16, 384)),
-], ids=["resnet", "mobilenet", "vgg", "decoder"])
-def test_common_nets_have_the_shapes_of_their_families(make, shape):
-    assert make()["main"].body.checked_type == TensorType(shape, float32)
+@pytest.mark.parametrize(("make", "shapes"), [
+    (lambda: resnet(bottleneck=True), [(1, 1000)] * 2), (mobilenet_v2, [(1, 1000)] * 2),
+    (vgg16, [(1, 512, 7, 7)]), (lambda: mlp(32, 128), [(32, 10)]),
+    (lambda: transformer(384, 16, is_decoder=True), [(1, 16, 50257)]),
+    (lambda: transformer(384, 16, is_decoder=False), [(1, 16, 384)]),
+], ids=["resnet", "mobilenet", "vgg", "mlp", "decoder", "encoder"])
+def test_common_nets_have_the_shapes_of_their_families(make, shapes):
+    found = make()["main"].body.checked_type
+    types = list(found.fields) if isinstance(found, TupleType) else [found]
+    assert types == [TensorType(shape, float32) for shape in shapes]
     assert len(COMMON_NETS) > 8

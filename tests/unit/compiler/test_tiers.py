@@ -173,8 +173,13 @@ def test_an_interpreter_ends_while_code_is_made(tmp_path, end):
                           timeout=60, check=False,
                           env={**os.environ, "WEFT_CACHE_DIR": str(tmp_path)})
     assert done.stdout.strip() in ("fast", "full")
-    assert done.returncode == (0 if end == "pass" else -signal.SIGINT)
-    assert not [line for line in done.stderr.splitlines() if "Fatal" in line or "weft" in line]
+    # Python forgets that an interrupt ended the program, and exits with 1, where a thread calls
+    # ``exec`` meanwhile: imports of the thread that makes code do.
+    assert done.returncode in ((0,) if end == "pass" else (-signal.SIGINT, 1))
+    assert ("KeyboardInterrupt" in done.stderr) == (end != "pass")
+    # The traceback may show the program, which is one line.
+    rest = [line for line in done.stderr.splitlines() if line.strip() != code]
+    assert not [line for line in rest if "Fatal" in line or "weft" in line]
 
 
 def test_an_unknown_tier_is_refused():

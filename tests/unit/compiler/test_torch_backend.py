@@ -90,7 +90,7 @@ def test_what_a_module_needs_is_said(net):
         weft.compile(net, example_inputs=(image(),), inputs={"x": ("n", 3, 9, 8)})
     with pytest.raises(InvalidModelError, match="training mode"):
         weft.compile(net.train(), example_inputs=(image(),))
-    with pytest.raises(OptionError, match="example_inputs are for torch"):
+    with pytest.raises(OptionError, match="example_inputs are for modules"):
         weft.compile(weft.parse("def @main(%x: float32) { tanh(%x) }"), example_inputs=(1,))
 
 

@@ -8,7 +8,7 @@ import pytest
 import weft
 from weft import ir, op
 from weft.compiler.cache import model_key
-from weft.compiler.extensions import is_self_contained
+from weft.compiler.extensions import is_own, is_self_contained
 from weft.compiler.options import CompileOptions
 from weft.frontend.source import open_source
 from weft.strategy.decision import DECISIONS, decides
@@ -137,3 +137,10 @@ def test_a_default_schedule_is_registered_for_a_known_target():
     with pytest.raises(RegistryError, match="unknown kind of target 'cup'"):
         default_schedule(target="cup", seconds=lambda call, target: 0.0)(len)
     assert "cup" not in DEFAULT_SCHEDULES
+
+
+def test_a_function_of_no_module_is_a_users():
+    names: dict = {}
+    exec("def strategy(call, target): ...", names)
+    names["strategy"].__module__ = None
+    assert not is_own(names["strategy"])

@@ -75,7 +75,7 @@ def built(text: str, **options: Any) -> Built:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model_code, "verify_memory", memory)
-        patch.setattr(model_code, "verify_lanes", lanes)
+        patch.setattr("weft.compiler.program.devices.verify_lanes.verify_lanes", lanes)
         with tempfile.TemporaryDirectory() as folder:
             patch.setenv("WEFT_CACHE_DIR", folder)
             weft.compile(weft.parse(text), **options)

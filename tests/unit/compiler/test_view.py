@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.docs.browser import chromium, served
 from tests.unit.cli.commands import run
 from weft.compiler.report.view.facts import compared, view_facts
 from weft.compiler.report.view.graph import graph_facts
@@ -189,6 +190,42 @@ def test_a_browser_shows_the_page_by_keyboard(facts, tmp_path):
     for name in ("Summary", "Graph", "Kernels", "Memory", "Weights", "Comparison"):
         assert log[name] > 30, name
     assert log["marked"] == 0  # both sides are the same
+
+
+# All views in a frame as wide as a phone: the width of each, and the names of rows that are seen.
+PHONE = """<body><iframe style="width:375px;height:800px;border:0" src="page.html"></iframe><script>
+const frame = document.querySelector("iframe");
+frame.onload = () => {
+  const page = frame.contentWindow, found = {};
+  for (const button of page.document.querySelectorAll("nav button")) {
+    const name = button.textContent;
+    page.show(name);
+    const names = [...page.document.querySelectorAll("td:first-child")], wide = [];
+    for (const one of page.document.querySelectorAll(".wide")) one.scrollLeft = 1000;
+    for (const one of names) {
+      const box = one.getBoundingClientRect();
+      if (box.left >= 0 && box.right <= 375) wide.push(one.textContent);
+    }
+    found[name] = { width: page.document.documentElement.scrollWidth, names: wide };
+  }
+  document.title = "done " + JSON.stringify(found);
+};</script>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+def test_on_a_phone_the_names_of_rows_are_seen(facts, tmp_path):
+    """Views are as wide as the window, and names stay when the figures beside them scroll."""
+    page = view_page({**facts, "title": "a"}, {**facts, "title": "b"})
+    (tmp_path / "page.html").write_text(page)
+    with served(tmp_path, PHONE) as address:
+        shown = chromium("--virtual-time-budget=8000", "--dump-dom", f"{address}/_look")
+    (title,) = re.findall("<title>done (.*?)</title>", shown)
+    found = json.loads(html.unescape(title))
+    assert [name for name, view in found.items() if view["width"] > 375] == []
+    operators = {call["op"] for call in facts["calls"]}
+    assert {name.split("  ")[0] for name in found["Kernels"]["names"]} == operators
+    assert operators <= set(found["Comparison"]["names"])
+    assert len(found["Weights"]["names"]) == len(facts["weights"])
 
 
 def test_the_command_writes_one_file(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import weft
 from weft.compiler import warm_start
 from weft.compiler.api import compile_recorded
+from weft.frontend import source
 from weft.ir.rewrite import rules
 from weft.support import file_content
 
@@ -25,6 +27,7 @@ X = np.array([1, 2, 3], np.float32)
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A model that changed long ago, and a cache of its own."""
     monkeypatch.setattr(warm_start, "compiler_is_loaded", lambda: False)
+    monkeypatch.setattr(warm_start, "is_extended", lambda: False)
     monkeypatch.setattr(file_content, "RACY_NS", 0)
     monkeypatch.setenv("WEFT_VERIFY", "1")
     path = tmp_path / "m.ir"
@@ -137,8 +140,6 @@ def test_symbolic_sizes(model: Path) -> None:
 
 def test_recorded_programs_start_from_the_cache(model: Path, monkeypatch: pytest.MonkeyPatch
                                                 ) -> None:
-    monkeypatch.setattr(warm_start, "is_extended", lambda: False)
-
     def run(factor: int) -> tuple[bool, list[float]]:
         made = compile_recorded(weft.parse(TEXT.format(factor)))
         return type(made.recompiler).__name__ == "_Again", made(X).tolist()
@@ -147,6 +148,7 @@ def test_recorded_programs_start_from_the_cache(model: Path, monkeypatch: pytest
         (False, [2, 4, 6]), (True, [2, 4, 6]), (False, [3, 6, 9])]
     monkeypatch.setattr(warm_start, "is_extended", lambda: True)
     assert run(2) == (False, [2, 4, 6])
+    assert not is_warm(model)
 
 
 def test_what_a_user_registers_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,6 +159,20 @@ def test_what_a_user_registers_is_noticed(monkeypatch: pytest.MonkeyPatch) -> No
     assert warm_start.is_extended()
     monkeypatch.undo()
     monkeypatch.setattr(warm_start, "_CHANGED_BY_USERS", ("weft.support",))
+    assert warm_start.is_extended()
+
+
+def test_front_ends_and_converters_of_the_user_are_noticed(monkeypatch: pytest.MonkeyPatch
+                                                           ) -> None:
+    monkeypatch.setattr(warm_start, "_CHANGED_BY_USERS", ())
+    monkeypatch.setattr(warm_start, "_own_hooks", lambda: True)
+    registry = importlib.import_module("weft.frontend.tflite.registry")
+    assert not warm_start.is_extended()
+    with monkeypatch.context() as changed:
+        changed.setattr(registry.CONVERTERS, "_entries", {"Scale": {1: is_warm}})
+        assert warm_start.is_extended()
+    monkeypatch.setitem(source.FRONT_ENDS, "of the user",
+                        source.FrontEnd("of the user", "package.module:open_model", (".ir",)))
     assert warm_start.is_extended()
 
 

@@ -8,6 +8,8 @@ import itertools
 import os
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from weft.compiler.program import build, packing
 from weft.compiler.program.constants import OwnBlock, constant_layout
 from weft.compiler.program.packing import byte_bounds
 from weft.frontend.source import Source, open_source
+from weft.ir import deferred
 from weft.support import cache_entry, file_content
 from weft.support.cache import DiskCache
 from weft.support.file_content import FileContent
@@ -58,6 +61,7 @@ def expected(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 def cache(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> Path:
     """A cache of its own, in which files that have just changed are known."""
     monkeypatch.setattr(warm_start, "compiler_is_loaded", lambda: False)
+    monkeypatch.setattr(warm_start, "is_extended", lambda: False)
     monkeypatch.setattr(file_content, "RACY_NS", 0)
     monkeypatch.setenv("WEFT_VERIFY", "0")  # verifying compiles again
     return own_cache
@@ -100,6 +104,28 @@ def test_the_stages_read_the_file_again(tmp_path: Path, cache: Path) -> None:
     np.testing.assert_allclose(mod(x), other(x), rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("external", [False, True])
+def test_a_new_model_is_compiled_while_it_is_hashed(
+        tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, external: bool) -> None:
+    """The entry is found later, and other weights of the same size are another model."""
+    path, optimised = tmp_path / "m.onnx", threading.Event()
+    saved(path, external=external)
+    for name in ("digest_of", "file_digest"):
+        real = getattr(file_content, name)
+        monkeypatch.setattr(file_content, name,
+                            lambda data, real=real: optimised.wait(20) and real(data))
+    pipeline = build.run_pipeline
+    monkeypatch.setattr(build, "run_pipeline",
+                        lambda *a, **k: (pipeline(*a, **k), optimised.set())[0])
+    weft.compile(path)
+    assert optimised.is_set()
+    assert type(weft.compile(path).recompiler).__name__ == "_Again"
+    saved(path, external=external)  # other weights, of the same size
+    optimised.set()
+    assert type(weft.compile(path).recompiler).__name__ != "_Again"
+    assert type(weft.compile(path).recompiler).__name__ == "_Again"
+
+
 def test_a_model_that_is_not_compiled_leaves_nothing(
         tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "m.onnx"
@@ -130,6 +156,30 @@ def test_the_content_is_dropped_after_the_compilation(
     gc.collect()
     assert [file is not None and file._reader for file in seen] == [None]
     assert mod.inputs[0].name == "x"
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_the_memory_of_a_module_is_freed_with_it(
+        tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, is_cached: bool) -> None:
+    """Without a collection of cyclic garbage, which would come late."""
+    monkeypatch.setenv("WEFT_NO_CACHE", str(int(not is_cached)))
+    blocks: list[weakref.ref[Any]] = []
+    begin = OwnBlock.begin
+
+    def noted(self: OwnBlock, constants: Sequence[np.ndarray]) -> None:
+        begin(self, constants)
+        assert self._packing is not None
+        blocks.append(weakref.ref(self._packing))
+
+    monkeypatch.setattr(OwnBlock, "begin", noted)
+    saved(tmp_path / "m.onnx")
+    gc.disable()
+    try:
+        weft.compile(tmp_path / "m.onnx")
+        assert blocks
+        assert all(block() is None for block in blocks)
+    finally:
+        gc.enable()
 
 
 def test_weights_that_folding_replaces_are_forgotten_at_once(
@@ -236,10 +286,17 @@ def test_bounds_are_those_of_all_elements() -> None:
     assert byte_bounds(base[1:3, 2]) == (start + 4 * 9, start + 4 * 17)
 
 
-@pytest.mark.parametrize("mapped", [False, True])
+def refuse(file: int, nbytes: int) -> None:
+    raise OSError(errno.ENOSPC, f"no space for {nbytes} bytes of {file}")
+
+
+@pytest.mark.parametrize(("mapped", "reserved"), [(False, True), (True, True), (True, False)])
 def test_a_full_disk_costs_the_entry_alone(
-        tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool) -> None:
+        tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool, reserved: bool
+        ) -> None:
     monkeypatch.setattr(packing, "_MAPPED_BYTES", 0 if mapped else 1 << 40)
+    if not reserved:
+        monkeypatch.setattr(cache_entry, "reserve_space", refuse)
     write, left = cache_entry._write_all, [100_000]
 
     def fill(handle: int, data: memoryview, at: int) -> None:
@@ -325,3 +382,35 @@ def test_the_thread_that_writes_an_entry_gives_way(tmp_path: Path, own_cache: Pa
     subprocess.run([sys.executable, "-c", LATE, str(path)], check=True, timeout=120,
                    env={**os.environ, "WEFT_VERIFY": "0"})
     assert not list(own_cache.glob("??/.tmp-*"))
+
+
+def test_scaled_and_padded_weights_are_first_written_where_they_are_packed(
+        tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bits are those of weights that are computed at once; a failed write changes nothing."""
+    head, width = 384, 530  # the rows of the last weight are padded
+    monkeypatch.setenv("WEFT_VERIFY", "0")
+    graph = onnx.parser.parse_graph(
+        "net (float[64, 200] x) => (float[64, 530] y) "
+        "{ a = MatMul(x, v) b = Mul(a, s) c = Tanh(b) y = MatMul(c, w) }")
+    graph.initializer.extend([
+        numpy_helper.from_array(RNG.standard_normal((200, head)).astype(np.float32), "v"),
+        numpy_helper.from_array(RNG.standard_normal(head).astype(np.float32), "s"),
+        numpy_helper.from_array(RNG.standard_normal((head, width)).astype(np.float32), "w")])
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+              path)
+
+    def block(least: int) -> bytes:
+        monkeypatch.setattr(deferred, "MIN_BYTES", least)
+        return weft.compile(path).launcher.constants.tobytes()
+
+    at_once = block(1 << 40)
+    monkeypatch.setenv("WEFT_NO_CACHE", "1")
+    monkeypatch.setattr(deferred.Deferred, "__array__", lambda *_: pytest.fail("computed early"))
+    written: list[type] = []
+    for kind in (deferred.Product, deferred.Joined):
+        write = kind.write
+        monkeypatch.setattr(kind, "write", lambda one, to, write=write: (
+            written.append(type(one)), write(one, to))[1])
+    assert block(1) == at_once
+    assert {*written} == {deferred.Product, deferred.Joined}

@@ -80,6 +80,17 @@ def test_a_training_step_is_cut_like_other_programs() -> None:
     np.testing.assert_array_equal(gradient, 2 * (x @ w.T).T @ x)
 
 
+def test_a_profile_of_all_devices_has_the_bytes_of_each_collective() -> None:
+    plan = shard(weft.parse(MODEL), MESH, {"x": Sharding.of("data", None),
+                                           "w1": Sharding.of("model", None)})
+    profile = plan.compile().profile(*arrays(), repeat=1)
+    assert [(e.collective, e.axes) for e in profile.exchanges] == [("all_reduce", ("model",))]
+    assert sum(e.nbytes for e in profile.exchanges) == plan.bytes_received
+    assert "each device receives 256 bytes" in profile.table()
+    alone = weft.compile(weft.parse(MODEL)).profile(*arrays(), repeat=1)
+    assert "each device" not in alone.table()
+
+
 def test_pictures_show_who_holds_what() -> None:
     text = io.StringIO()
     Console(file=text, width=60).print(
@@ -94,14 +105,15 @@ def test_wrong_names_sizes_and_devices_are_refused() -> None:
     model = weft.parse(MODEL)
     with pytest.raises(OptionError, match="no tensor 'z'"):
         shard(model, MESH, {"z": Sharding.of("data", None)})
-    with pytest.raises(OptionError, match="do not divide dimension 0"):
+    with pytest.raises(OptionError, match=r"do not divide dimension 0(.|\n)*tensor 'x'"):
         shard(model, Mesh({"data": 3}), {"x": Sharding.of("data", None)})
     with pytest.raises(OptionError, match="needs a size"):
         Mesh({"data": 0})
     with pytest.raises(OptionError, match="each of its places"):
         shard(model, MESH).compile(["sim:0"])
-    with pytest.raises(PassError, match="operators on tensors only"):
+    with pytest.raises(PassError, match="with references"):
+        shard(weft.parse("def @main(%x: Tensor[(4,), float32]) { ref_read(ref(%x)) }"), MESH)
+    with pytest.raises(PassError, match="branches and loops on tensors only"):
         shard(weft.parse("""
-            def @main(%c: Tensor[(), bool], %x: Tensor[(4,), float32]) {
-              if (%c) { %x } else { negative(%x) }
-            }"""), MESH)
+            def @main(%f: fn(Tensor[(4,), float32]) -> Tensor[(4,), float32],
+                      %x: Tensor[(4,), float32]) { %f(%x) }"""), MESH)

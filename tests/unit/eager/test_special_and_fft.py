@@ -69,19 +69,19 @@ def check(name: str, operands: tuple[Any, ...], named: dict[str, Any], gradients
             np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), 1e-7, 1e-9)
 
 
-@pytest.mark.sample(0.3)
+@pytest.mark.sample(0.15)
 @pytest.mark.parametrize("name", UNARY)
 def test_a_function_of_one_operand_equals_torchs(name: str) -> None:
     check(name, (UNARY[name],), {}, not name.startswith(WITHOUT))
 
 
-@pytest.mark.sample(0.3)
+@pytest.mark.sample(0.15)
 @pytest.mark.parametrize("case", SEVERAL, ids=lambda c: c[0])
 def test_a_function_of_several_operands_equals_torchs(case: Any) -> None:
     check(*case, gradients=True)
 
 
-@pytest.mark.sample(0.3)
+@pytest.mark.sample(0.15)
 @pytest.mark.parametrize("case", FIXED, ids=lambda c: c[0])
 def test_a_function_without_gradient_equals_torchs(case: Any) -> None:
     check(*case, {}, gradients=False)
@@ -123,13 +123,13 @@ def check_fft(name: str, named: dict[str, Any], value: np.ndarray) -> None:
     np.testing.assert_allclose(mine.grad.numpy(), theirs.grad.resolve_conj().numpy(), 1e-7, 1e-7)
 
 
-@pytest.mark.sample(0.3)
+@pytest.mark.sample(0.15)
 @pytest.mark.parametrize("case", LINES, ids=lambda c: c[0])
 def test_a_transform_of_complex_tensors_equals_torchs(case: tuple[str, dict[str, Any]]) -> None:
     check_fft(*case, COMPLEX)
 
 
-@pytest.mark.sample(0.3)
+@pytest.mark.sample(0.15)
 @pytest.mark.parametrize("case", REALS, ids=lambda c: c[0])
 def test_a_transform_of_real_tensors_equals_torchs(case: tuple[str, dict[str, Any]]) -> None:
     check_fft(*case, REAL.reshape(3, 7, 1).repeat(4, 2))

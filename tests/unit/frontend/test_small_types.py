@@ -46,6 +46,7 @@ def run_cast(values: np.ndarray, to: int, **attributes: Any) -> np.ndarray:
     return weft.compile(model, opt_level=0)(values)
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("saturate", [0, 1])
 @pytest.mark.parametrize("mode", ["up", "down", "nearest"])
 def test_rounding_to_powers_of_two(mode: str, saturate: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_what_is_no_model(model: object) -> None:
 def test_artifacts_and_examples_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidModelError, match=r"weft\.load"):
         opened(tmp_path / "m.weft")
-    with pytest.raises(OptionError, match="example_inputs are for torch"):
+    with pytest.raises(OptionError, match="example_inputs are for modules"):
         opened(weft.parse(TEXT), (np.ones((2, 3)),))
 
 
@@ -166,3 +167,18 @@ def test_a_front_end_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for model in (Recipe(), tmp_path / "a.recipe"):
         np.testing.assert_allclose(weft.compile(model)(x), np.exp(x), rtol=1e-6)
     assert isinstance(opened(weft.parse(TEXT)), ProgramSource)
+
+
+@pytest.mark.parametrize("text", ["def @main() {\n  1\n}", "x" * 300 + ".onnx", "a\0b.onnx"],
+                         ids=["program", "long", "zero byte"])
+def test_a_text_that_no_file_has_as_its_name(text: str) -> None:
+    with pytest.raises(InvalidModelError, match="the text is not the path of a model"):
+        opened(text)
+
+
+def test_converters_of_torch_operators_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [m for m in sys.modules if m.startswith("weft.frontend.torch.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(OptionError, match="needs torch"):
+        weft.torch_converter("mine::scale")(lambda node, x: x)

@@ -83,6 +83,7 @@ def test_programs_are_read_back_as_they_are(module: IRModule) -> None:
     ir.assert_structural_equal(load_json(save_json(module)), module)
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("name", FORMATS)
 def test_products_and_rows_are_those_of_the_bytes(name: str) -> None:
     first, second = _blocks(name, 4), _blocks(name, 3, seed=1)

@@ -68,7 +68,7 @@ def lambda_chain(depth: int) -> IRModule:
     return IRModule.from_expr(Function((x,), Call(Function((y,), body), (x,))))
 
 
-@pytest.mark.sample(0.4, 2)
+@pytest.mark.sample(0.2, 1)
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("make", [call_chain, let_chain, lambda_chain])
 def test_inference_is_deep_and_keeps_what_is_typed(make, depth):
@@ -78,7 +78,7 @@ def test_inference_is_deep_and_keeps_what_is_typed(make, depth):
     verify_module(typed)
 
 
-@pytest.mark.sample(0.4, 2)
+@pytest.mark.sample(0.2, 1)
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("make", [call_chain, let_chain])
 def test_text_equality_and_hash_are_deep(make, depth):
@@ -120,7 +120,7 @@ def test_deep_and_shared_tuples(make, depth):
 
 @pytest.mark.slow
 def test_deep_types_are_written_and_read():
-    deep = infer_type(tuple_nest(10_000))["main"].checked_type.ret_type
+    deep = infer_type(tuple_nest(5_000))["main"].checked_type.ret_type
     y = Var("y", deep)
     mod = infer_type(IRModule.from_expr(Function((y,), y, deep)))
     assert parse_type(str(deep)) == deep

@@ -29,7 +29,9 @@ from weft.ir import (
     verify_module,
 )
 from weft.ir.text.parser import parse_expr
+from weft.ir.typing import infer
 from weft.ir.typing.constraints import Constraints
+from weft.ir.typing.infer import typed_call
 from weft.ir.visitor import post_order
 from weft.support.errors import TypeInferenceError, WellFormedError
 
@@ -98,6 +100,19 @@ def test_parameters_keep_their_identity():
     typed = infer_type(IRModule.from_expr(fn))
     assert typed["main"].params[0] is x
     assert infer_type(typed) is typed
+
+
+def test_what_a_pass_has_typed_is_not_inferred_again(monkeypatch: pytest.MonkeyPatch):
+    typed = infer_type(parse("def @main(%x: Tensor[(2,), float32]) { tanh(exp(%x)) }"))
+    fn = typed["main"]
+    made = typed.with_function("main", fn.replace(body=fn.body.args[0],
+                                                  checked_type=fn.checked_type))
+    other = fn.replace(ret_type=var("y", (3,)).annotation, checked_type=fn.checked_type)
+    monkeypatch.setattr(infer, "Constraints", None)
+    assert infer_type(made) is made
+    monkeypatch.undo()
+    with pytest.raises(TypeInferenceError, match="another type"):
+        infer_type(typed.with_function("main", other))
 
 
 def test_only_replaced_parts_are_rebuilt():
@@ -446,3 +461,15 @@ def test_what_inference_knows_of_a_module_does_not_hide_errors():
     lists = infer_type(parse(LIST + "def @main() -> List[int32] { Nil() }"))
     with pytest.raises(TypeInferenceError, match="List"):
         infer_type(dataclasses.replace(lists, type_definitions={}))
+
+
+def test_calls_like_earlier_ones_need_no_solver(monkeypatch: pytest.MonkeyPatch):
+    x = infer_expr(var("x", (2, 7, 5)))
+    first = infer_expr(op.sum(x, axis=(1,)), trust=True)
+    monkeypatch.setattr(infer, "Constraints", None)
+    again = typed_call(op.sum(x, axis=(1,)))
+    assert again.checked_type == first.checked_type == var("y", (2, 5)).annotation
+    monkeypatch.undo()
+    assert typed_call(op.sum(x, axis=(3,))).checked_type is None  # ill-typed
+    untyped = op.sum(Var("z"), axis=(0,))
+    assert typed_call(untyped) is untyped

@@ -21,6 +21,9 @@ OTHER_NAMES = ("op", "topi", "te", "tir", "codegen", "testing", "frontend", "exp
 EXCEPTIONS = {
     "cli/operator_uses.py": "Python's operators in the bytecode of composites, which are syntax",
     "__init__.py": "public names, some of which equal those of operators",
+    "distributed/communicator/base.py": "names of the reductions of collectives",
+    "distributed/communicator/gloo.py": "torch's names of reductions",
+    "distributed/communicator/mpi.py": "MPI's names of reductions",
     "eager/functions/masked.py": "functions of torch.masked, by its names",
     "eager/functions/scattering.py": "torch's names of reductions",
     "ir/python/builder.py": "Python's operators on expressions, which are syntax",

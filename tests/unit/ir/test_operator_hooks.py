@@ -10,12 +10,12 @@ import sys
 
 import pytest
 
-from weft.ir import ANY, infer_expr, var
+from weft.ir import ANY, TensorType, infer_expr, var
 from weft.ir import op as op_module
 from weft.ir.op import OPS
 from weft.ir.typing.relations import same_type_as
 from weft.op.index import OPERATORS
-from weft.support.errors import RegistryError
+from weft.support.errors import RegistryError, TypeInferenceError
 
 _CODE = """
 import importlib, json, os, sys
@@ -120,6 +120,22 @@ def test_the_relation_runs_once_for_equal_calls_of_known_sizes():
             assert len(ran) == runs, shape
     finally:
         OPS.remove("test.counted")
+
+
+def test_a_relation_that_gives_a_negative_size_is_an_error_of_the_call():
+    def shorter(ctx):
+        x = ctx.tensor(0)
+        ctx.output(TensorType((x.shape[0] - 4,), x.dtype))
+        return True
+
+    own = op_module.define_op("test.shorter", relation=shorter)(_compute)
+    try:
+        assert infer_expr(own(var("x", (4,)))).checked_type == TensorType.of((0,))
+        with pytest.raises(TypeInferenceError, match="negative size") as caught:
+            infer_expr(own(var("x", (3,))))
+        assert str(caught.value.got) == "Tensor[(-1,), float32]"
+    finally:
+        OPS.remove("test.shorter")
 
 
 def test_cases_of_a_function_are_made_when_they_are_asked_for():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 import numpy as np
 import pytest
 
@@ -26,10 +29,12 @@ from weft.ir.rewrite.pattern import (
     call_where,
     optional,
     root_ops,
+    starts_of,
     tuple_,
     var_,
 )
 from weft.ir.rewrite.pattern import const as constant
+from weft.ir.rewrite.rules import RuleModule
 from weft.ir.structural import StructuralMismatchError
 from weft.ir.text.parser import parse_expr
 from weft.support.errors import AttrsError, PassError, RegistryError
@@ -199,6 +204,29 @@ def test_rules_apply_to_a_fixed_point_and_keep_types():
     assert structural_equal(result, expected)
     assert infer_expr(result) is result
     assert stats.applied["relu_is_idempotent"] == 2
+
+
+def test_a_module_of_rules_is_imported_for_the_first_call_that_may_match(monkeypatch):
+    class Noted(ModuleType):
+        imports = 0
+
+        @property
+        def RULES(self):
+            self.imports += 1
+            return RuleSet(relu_is_idempotent)
+
+    module = Noted("rules_of_this_test")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    starts = " ".join(starts_of(relu_is_idempotent.pattern))
+    assert starts == "nn.relu:nn.relu"
+    made = RuleSet(one_is_neutral, RuleModule(module.__name__, starts))
+    once = relu(op.exp(relu(X)))
+    assert apply_rules(once, made) is once
+    assert not module.imports
+    twice = relu(relu(op.exp(relu(relu(X)))))
+    assert structural_equal(apply_rules(twice, made), once)
+    assert module.imports == 1
+    assert made.rules == (one_is_neutral, relu_is_idempotent)
 
 
 def test_nothing_to_do_returns_the_argument():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,55 @@ def accuracy(run: Any) -> float:
     return float((np.asarray(run(images)).argmax(1) == classes).mean())
 
 
-def test_a_network_of_digits_multiplies_integers_and_loses_nothing() -> None:
+@pytest.fixture(scope="module")
+def trained() -> dict[str, np.ndarray]:
+    """The weights of a network that reads digits."""
     weft.manual_seed(0)
     model = network()
     train(model, 100, 3e-3)
+    return {name: np.array(tensor) for name, tensor in model.state_dict().items()}
+
+
+def of_weights(weights: dict[str, np.ndarray]) -> nn.Sequential:
+    model = network()
+    model.load_state_dict(weights)
+    model.eval()
+    return model
+
+
+@pytest.mark.sample(0.3)
+@pytest.mark.filterwarnings("ignore")  # of the other tool
+def test_static_int8_is_as_close_as_onnxruntimes(trained: dict[str, np.ndarray], tmp_path: Path
+                                                 ) -> None:
+    """The same weights and calibration data, ranges from minima and maxima, scales per channel."""
+    from onnxruntime import InferenceSession
+    from onnxruntime.quantization import CalibrationDataReader, quantize_static
+
+    images = digits()[0][:256]
+    program = weft.trace(of_weights(trained), weft.tensor(images))
+    weft.export_onnx(program, tmp_path / "net.onnx")
+    name = weft.ir.input_names(program)[0]
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            self.left = [{name: images}]
+
+        def get_next(self) -> Any:
+            return self.left.pop() if self.left else None
+
+    quantize_static(tmp_path / "net.onnx", tmp_path / "int8.onnx", Reader(), per_channel=True)
+    (theirs,) = InferenceSession(tmp_path / "int8.onnx").run(None, {name: images})
+    exact = weft.compile(program)(images)
+    ours = weft.compile(weft.quantize(program, [images], scheme="int8"))(images)
+    errors = [np.linalg.norm(found - exact) / np.linalg.norm(exact) for found in (ours, theirs)]
+    assert errors[0] < 1.1 * errors[1]
+    assert errors[0] < 0.02
+
+
+def test_a_network_of_digits_multiplies_integers_and_loses_nothing(
+        trained: dict[str, np.ndarray]) -> None:
+    weft.manual_seed(0)
+    model = of_weights(trained)
     images = weft.tensor(digits()[2])
     real = accuracy(weft.compile(weft.trace(model.eval(), images)))
     prepare_qat(model)

@@ -51,6 +51,7 @@ CASES = {
 }
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("name", CASES)
 def test_slopes(name):
     function, points, expected = CASES[name]

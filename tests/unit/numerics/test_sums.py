@@ -68,6 +68,7 @@ def compiled(call: str, shapes: tuple[tuple[int, ...], ...]) -> Any:
         return weft.compile(weft.parse(f"def @main({parameters}) {{ {call} }}"))
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("name", CASES)
 def test_error_of_normal_data(name: str) -> None:
     call, shapes, exact, limit = CASES[name]

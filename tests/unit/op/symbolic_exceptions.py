@@ -62,7 +62,7 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(["nn.*pool?d_grad-[0-3]", "nn.max_pool?d_indices_grad-*", "nn.sparse_add-0",
                      "nn.conv2d_backward_weight-*", "nn.deformable_conv2d-0", "matrix_set_diag-2",
                      "matrix_set_diag-[34]", "reshape_like-[01]", "vision.proposal-*",
-                     "vision.multibox_transform_loc-*", "vision.roi_pool_grad-1"],
+                     "vision.multibox_transform_loc-*", "vision.roi_pool_grad-1", "irdft-*"],
                     "a size is a formula of others, and here a symbol of its own"),
     **dict.fromkeys(["nn.dense-1", "reshape-0", "reshape-3", "reverse_reshape-1"],
                     "an attribute holds the size as a number"),

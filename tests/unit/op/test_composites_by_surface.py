@@ -287,6 +287,7 @@ def _pairs() -> Iterator[Any]:
                 yield pytest.param(case, run, id=f"{name}-{surface}", marks=marks)
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize(("case", "run"), list(_pairs()))
 def test_composite(case: Case, run: Callable[[Case], Any]) -> None:
     with np.errstate(all="ignore"):

@@ -19,6 +19,7 @@ DESCENDING = VALUES.shape[1] - 1 - np.argsort(VALUES[:, ::-1], 1, kind="stable")
     ("argsort(%x, axis=0)", np.argsort(VALUES, 0, kind="stable")),
     ("topk(%x, k=7).1", DESCENDING[:, :7]),
     ("cumsum(%x, axis=1)", np.cumsum(VALUES, 1)),
+    ("cumsum(%x, axis=0)", np.cumsum(VALUES, 0)),
     ("searchsorted(sort(%x, axis=1), %x)",
      np.array([np.searchsorted(np.sort(row), row) for row in VALUES])),
 ])

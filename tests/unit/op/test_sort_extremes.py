@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import weft
+from weft.op.transform.order import _argsort_reference, _sort_reference
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -38,6 +39,7 @@ def _order(x: np.ndarray, *, is_ascend: bool) -> np.ndarray:
     return size - 1 - np.argsort(x[:, ::-1], 1, kind="stable")[:, ::-1]
 
 
+@pytest.mark.sample(0.2)
 @pytest.mark.parametrize(("dtype", "size"), [
     *((dtype, 31) for dtype in ("bool", *INTEGERS, *FLOATS)),  # by counting
     *((dtype, 150) for dtype in ("bool", "int8", "int64", "uint64", *FLOATS)),  # by digits
@@ -64,3 +66,12 @@ def test_positions_of_a_narrow_type_do_not_lead_outside():
     values, places = module(x)
     np.testing.assert_array_equal(values, -np.sort(-x, 1))
     np.testing.assert_array_equal(places, np.argsort(-x, 1, kind="stable").astype(np.int8))
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "float8_e4m3fn"])
+def test_references_order_nan_above_numbers_of_every_type(dtype):
+    x = np.array([[2, np.nan, -1, 0.5]]).astype(getattr(ml_dtypes, dtype, dtype))
+    positions = {True: [2, 3, 0, 1], False: [1, 0, 3, 2]}
+    for is_ascend, expected in positions.items():
+        assert _argsort_reference(x, 1, is_ascend).tolist() == [expected]
+        assert _sort_reference(x, 1, is_ascend).tobytes() == x[:, expected].tobytes()

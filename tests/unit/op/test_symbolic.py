@@ -37,6 +37,7 @@ _MAX_ELEMENTS = 3000  # of an input; the references of convolutions are loops in
 CASES = [id_ for id_ in all_cases() if not needs_values(OPS.get(name_of(id_)))]
 
 
+@pytest.mark.sample(0.25)
 @pytest.mark.parametrize(("name", "one"), table_of(one_of_each("symbolic", CASES, name_of)))
 def test_a_kernel_for_all_sizes(name: str, one: Case, request: pytest.FixtureRequest) -> None:
     case = request.node.callspec.id

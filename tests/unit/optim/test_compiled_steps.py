@@ -25,6 +25,7 @@ def _loss(weight: nn.Parameter) -> weft.Tensor:
     return ((weight * weight - 1.0) ** 2).sum() + weight.sum()
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.parametrize(("name", "options"), OPTIMISERS, ids=str)
 def test_a_compiled_step_is_the_eager_one(name: str, options: dict[str, Any]):
     weights = nn.Parameter(START), nn.Parameter(START)

@@ -23,6 +23,7 @@ TOLERANCE = {"Muon": 5e-3, "LBFGS": 1e-12}
 ALLOWED = ("foreach", "both floats or both Tensors", "fused")
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.parametrize("name", NAMES)
 def test_all_inputs_give_the_values_of_torch(name: str):
     for case in inputs_of(name):

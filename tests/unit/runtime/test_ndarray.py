@@ -78,6 +78,13 @@ def test_scalars_and_typed_buffers() -> None:
 
 
 @pytest.mark.torch
+def test_views_that_torch_negates_where_they_are_read() -> None:
+    torch = pytest.importorskip("torch")
+    pairs = torch.complex(torch.zeros(2, 3), torch.from_numpy(DATA))
+    np.testing.assert_array_equal(to_numpy(pairs.conj().imag, F32), -DATA)
+
+
+@pytest.mark.torch
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8", "bool", "float16"])
 def test_torch_without_a_copy(dtype: str) -> None:
     torch = pytest.importorskip("torch")

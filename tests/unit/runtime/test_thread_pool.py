@@ -24,7 +24,7 @@ from weft.runtime.devices.cpu.threads import Threading
 from weft.runtime.library import function
 
 BODY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
-PATIENCE = 5  # seconds, after which a test fails that would hang
+PATIENCE = 30  # seconds, after which a test fails that would hang
 
 
 @functools.cache
@@ -176,8 +176,9 @@ def test_workers_keep_off_the_cpu_of_the_thread_that_made_them() -> None:
 
 
 @pytest.fixture
-def worker() -> Iterator[str]:
-    """The number of a thread that alone serves the loops of the library."""
+def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The number of a thread that alone serves the loops of the library, and waits as usual."""
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     before = {task.name for task in Path("/proc/self/task").iterdir()}
     pool = ThreadPool(library())
     pool.grow(2)

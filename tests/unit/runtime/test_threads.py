@@ -138,6 +138,17 @@ def test_a_forked_child_has_threads_of_its_own(count: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("policy", ["", "active", "passive"])
+def test_loops_are_whole_however_threads_wait(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child starts its threads as the variable says now."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", policy)
+    set_num_threads(2)
+    mod, x = module(), sample()
+    assert status_in_child(lambda: all(np.array_equal(mod(x), expected(x))
+                                       for _ in range(100))) == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_of_a_process_with_loops_at_work() -> None:
     """Whatever the parent's threads were doing: a lock they held does not stop the child."""
     set_num_threads(2)

@@ -199,3 +199,21 @@ def test_batches_are_reported():
 def test_invalid_limits(name, value):
     with pytest.raises(OptionError, match=name):
         Limits(**{name: value})
+
+
+@pytest.mark.parametrize("turns", range(1, 6))
+def test_a_request_that_is_cancelled_at_the_end_of_its_delay(turns):
+    async def run():
+        batcher = batcher_of(Rows(), max_delay=0.0)
+        gone = asyncio.create_task(batcher.submit([rows(1)]))
+        for _ in range(turns):  # in one of these turns of the loop the delay ends, too
+            await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        await asyncio.sleep(0)
+        assert not batcher._scheduler.done()
+        found = await asyncio.wait_for(batcher.submit([rows(1)]), 5)
+        await batcher.close()
+        return found
+
+    assert len(asyncio.run(run())[0]) == 1

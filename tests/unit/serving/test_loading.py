@@ -20,7 +20,7 @@ def loaded(*paths: object):
         return Rows()
 
     catalogue = load_catalogue(list(map(str, paths)), open_module=open_module,
-                               open_text=lambda path: TinyText(), limits=Limits())
+                               open_text=lambda _name, _path: TinyText(), limits=Limits())
     return catalogue, opened
 
 

@@ -175,7 +175,7 @@ def spoken(connections, decoder_options, **limits) -> Catalogue:
         app = create_app(catalogue)
         await asyncio.wait_for(asyncio.gather(*(c.to(app) for c in connections)), 20)
         scheduler = catalogue.texts["tiny"].scheduler
-        assert not scheduler._jobs
+        assert not scheduler.load
         await catalogue.close()
         return catalogue
 
@@ -209,7 +209,7 @@ def test_a_stream_that_takes_too_long_breaks_off_and_frees_its_slot():
         catalogue = Catalogue([], {"tiny": text}, limits=Limits(timeout=0.3))
         with pytest.raises(TimeoutError):
             await endless.to(create_app(catalogue))
-        assert not catalogue.texts["tiny"].scheduler._jobs
+        assert not catalogue.texts["tiny"].scheduler.load
         await catalogue.close()
 
     asyncio.run(run())

@@ -16,6 +16,7 @@ from weft.topi.nn.block_quantized import dequantized
 COLUMNS, DEPTH = 37, 512
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("kind", ["q8_0", "q5_0", "q4_k", "int4_g16", "int4_g64_f32_z", "nf4_g128",
                                   "fp8_e4m3_g32"])
 def test_rows_have_the_same_bits_in_every_batch(kind: str) -> None:

@@ -17,6 +17,7 @@ TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", 
 CONVS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 
 
+@pytest.mark.sample(0.4)
 @TARGETS
 @pytest.mark.parametrize(
     ("c_in", "c_out", "sizes", "taps", "block", "attrs"),

@@ -40,6 +40,7 @@ def call_of(function: Function) -> Call:
     return next(n for n in post_order(function) if isinstance(n, Call) and "conv" in str(n.op))
 
 
+@pytest.mark.sample(0.4)
 @TARGETS
 @pytest.mark.parametrize(
     ("c_in", "c_out", "sizes", "taps", "attrs"),

@@ -236,6 +236,7 @@ def test_batch_matmul_transposed(target):
     check(primitive([a, b], op.nn.batch_matmul(a, b, transpose_b=True)), target)
 
 
+@pytest.mark.sample(0.4)
 @TARGETS
 @pytest.mark.parametrize("block", [1, 8, 24])
 @pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])

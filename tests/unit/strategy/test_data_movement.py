@@ -7,8 +7,10 @@ import pytest
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
 from weft import op
 from weft.ir.expr import Tuple, var
-from weft.tir.expr import BufferLoad, Call, Ramp, Select, Shuffle, int_value
-from weft.tir.stmt import BufferStore
+from weft.ir.shape import as_dim
+from weft.strategy import lower_function
+from weft.tir.expr import BufferLoad, Call, Max, Ramp, Select, Shuffle, int_value
+from weft.tir.stmt import BufferStore, IfThenElse
 from weft.tir.visitor import all_exprs, post_order_stmts
 
 TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
@@ -54,6 +56,13 @@ def test_a_few_channels_are_interleaved(target, shape):
     y = op.nn.relu(op.add(op.transpose(x, axes=(0, 2, 3, 1)), b))
     func = check(primitive([x, b], y), target).func
     assert gathers(func) == []
+
+
+@TARGETS
+def test_columns_of_one_element_are_interleaved_as_a_stack_is(target):
+    func = check(joined([(6, 33, 1)] * 4, 2), target).func
+    assert gathers(func) == []
+    assert choices(func) == []
 
 
 def test_whole_tiles_of_a_few_channels_are_shuffles_alone():
@@ -131,3 +140,41 @@ def test_running_sums_of_several_rows_do_not_wait_for_each_other():
     totals = {e.indices for e in all_exprs(func.body)
               if isinstance(e, BufferLoad) and e.buffer.scope == "local"}
     assert len(totals) == 8
+
+
+@TARGETS
+@pytest.mark.parametrize(("size", "count"), [(100, 40), (1, 9), (1, 1)])
+def test_a_search_has_no_branches(target, size, count):
+    line, sought = var("line", (size,), "int64"), var("sought", (count,), "int64")
+    func = check(primitive([line, sought], op.searchsorted(line, sought)), target).func
+    assert not [s for s in post_order_stmts(func.body) if isinstance(s, IfThenElse)]
+
+
+@TARGETS
+def test_running_sums_of_columns_stay_in_registers(target):
+    x = var("x", (5, 150))
+    func = check(primitive([x], op.cumsum(x, axis=0)), target).func
+    stored = {s.buffer for s in post_order_stmts(func.body) if isinstance(s, BufferStore)}
+    assert {b.scope for b in stored - set(func.params)} == {"local"}
+
+
+@TARGETS
+def test_positions_of_a_resize_are_vectors_of_int32(target):
+    x = var("x", (2, 3, 21, 30))
+    func = check(primitive([x], op.image.resize2d(x, size=(40, 37))), target).func
+    stores = [s for s in post_order_stmts(func.body) if isinstance(s, BufferStore)
+              and s.buffer.name.startswith("positions")]
+    assert {str(s.buffer.dtype) for s in stores} == {"int32"}
+    assert any(isinstance(s.indices[0], Ramp) for s in stores)
+    assert all(int_value(e.indices[0].stride) == 1 for e in all_exprs(func.body)
+               if isinstance(e, BufferLoad) and isinstance(e.indices[0], Ramp))
+
+
+@pytest.mark.parametrize(("dtype", "size", "expected"), [
+    ("int32", 50, "int32"), ("int64", 50, "int64"), ("int32", "n", "int64")])
+def test_positions_of_int32_are_clamped_as_they_are(dtype, size, expected):
+    x, i = var("x", (3, as_dim(size))), var("i", (40,), dtype)
+    func = lower_function(primitive([x, i], op.take(x, i, axis=1, mode="clip")), WIDE_CPU).func
+    clamped = {str(e.dtype.element) for e in all_exprs(func.body) if isinstance(e, Max)
+               and e.dtype.lanes > 1}
+    assert clamped == {expected}

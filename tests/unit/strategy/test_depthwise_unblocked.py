@@ -11,7 +11,9 @@ from weft.ir.expr import Call, Constant, Function, var
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.strategy.cpu.convolution.layouts import conv_layouts
-from weft.strategy.cpu.depthwise.schedule import RowTile, row_tile
+from weft.strategy.cpu.convolution.problem import ConvShape
+from weft.strategy.cpu.depthwise.cost import unblocked_depthwise_cycles
+from weft.strategy.cpu.depthwise.schedule import RowTile, row_tile, unrolled_taps
 from weft.strategy.cpu.estimate import CpuCostModel
 
 
@@ -65,7 +67,30 @@ def test_without_masks_there_is_one_way():
 
 
 def test_tiles_fill_registers():
-    assert row_tile(56, 112, 16) == RowTile(1, 7)
-    assert row_tile(14, 14, 16) == RowTile(7, 1)
-    assert row_tile(28, 28, 16) == RowTile(4, 2)
-    assert row_tile(9, 300, 16) == RowTile(1, 7)
+    assert row_tile(56, 112, 16, 2) == RowTile(1, 7)
+    assert row_tile(56, 112, 16, 1) == RowTile(4, 2)
+    assert row_tile(14, 14, 16, 1) == RowTile(7, 1)
+    assert row_tile(28, 28, 16, 1) == RowTile(4, 2)
+    assert row_tile(9, 300, 16, 2) == row_tile(1, 300, 16, 1) == RowTile(1, 7)
+
+
+def test_windows_are_unrolled_while_the_code_is_short():
+    """Rows of a tile then share what they load, which is what takes the time."""
+    assert unrolled_taps((3, 3), RowTile(4, 2)) == 9
+    assert unrolled_taps((5, 5), RowTile(8, 1)) == 25
+    assert unrolled_taps((7, 7), RowTile(8, 1)) == 7
+
+
+def cycles_of(taps, strides=(1, 1)):
+    x, w = var("x", (1, 96, 64, 64)), var("w", (96, 1, *taps))
+    y = op.nn.conv2d(x, w, kernel_size=taps, groups=96, channels=96, strides=strides)
+    call = infer_expr(Function((x, w), y)).body
+    assert isinstance(call, Call)
+    shape = ConvShape.of(call.attrs, *(a.checked_type for a in call.args))
+    return unblocked_depthwise_cycles(shape, WIDE_CPU) / (shape.elements * shape.depth)
+
+
+def test_estimates_know_that_rows_share_what_they_load():
+    """As long as the window is unrolled, and where no shuffles are between loads and sums."""
+    assert 1.5 * cycles_of((3, 3)) < cycles_of((7, 7))
+    assert cycles_of((3, 3), (1, 2)) > 2.5 * cycles_of((3, 3))

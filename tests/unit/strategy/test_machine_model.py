@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, primitive
 from weft import op
 from weft.ir.expr import Expr, var
+from weft.strategy.cpu.convolution.cost import CACHE_LINE_BYTES
 from weft.strategy.cpu.estimate import roofline_seconds
 from weft.strategy.cpu.machine_model import imbalance, machine_model
+from weft.target import CpuTarget
+from weft.target.machine import Level
+from weft.target.machine_tables import machine_names, machine_of
 
 MODEL = machine_model(WIDE_CPU)
 
@@ -55,3 +61,16 @@ def test_expensive_elementwise_operators_cost_more_than_their_transfers():
     vectors = 16
     assert seconds(op.exp(x)) == pytest.approx(MODEL.seconds(vectors * MODEL.exp_vector_cycles))
     assert seconds(op.nn.relu(x)) < seconds(op.exp(x))
+
+
+def test_the_ways_of_l2_are_those_of_the_machine() -> None:
+    for name in machine_names():
+        level = machine_of(name).l2
+        sets, rest = divmod(level.bytes, level.ways * CACHE_LINE_BYTES)
+        assert rest == 0, name
+        assert sets & (sets - 1) == 0 or name == "apple", name  # hardware takes bits of addresses
+        assert Level.parse(str(level)) == level
+        unknown = replace(level, ways=0)  # of a machine that an older version measured
+        assert Level.parse(str(unknown)) == unknown
+    models = [machine_model(CpuTarget.parse(f"llvm -mcpu={cpu}")) for cpu in ("znver4", "znver5")]
+    assert [model.l2_ways for model in models] == [8, 16]

@@ -187,6 +187,7 @@ def test_positions_are_found_by_vectors_as_wide_as_those_of_values():
     assert {e.dtype.lanes for e in reads} == {16}
 
 
+@pytest.mark.sample(0.4)
 @TARGETS
 @pytest.mark.parametrize("shape", [(2, 19, 37), (17, 131), (8, 64), (3, 5), (1, 6, 1, 9), (40, 3)])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
@@ -277,6 +278,7 @@ def test_groups_of_one_image_run_in_parallel():
     assert text.count("in parallel(8)") == text.count("parallel") == 1
 
 
+@pytest.mark.sample(0.4)
 @TARGETS
 @pytest.mark.parametrize("shape", [(2, 12, 3, 40), (3, 5, 70), (1, 4, 2, 33), (2, 6, 5, 7)])
 def test_groups_that_reduce_channels_run_in_strips(target, shape):
@@ -323,6 +325,7 @@ def test_scratch_has_room_for_the_widest_vector_that_reads_it():
     check(primitive([x], y), WIDE_CPU)
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize(("caches", "is_fetched"), [("-l2=65536 -l3=65536", True),
                                                     ("-l2=8192 -l3=65536", False),
                                                     ("-l2=65536 -l3=1048576", False)])

@@ -10,16 +10,19 @@ import pytest
 from tests.unit.strategy.kernels import WIDE_CPU, primitive
 from weft import op, tir
 from weft.codegen.cost_model import Prediction
-from weft.ir import var
+from weft.ir import float32, int32, var
 from weft.strategy import lower_function
 from weft.strategy.cpu.machine_model import machine_model
-from weft.strategy.cpu.prediction.affine import Forms, divisors_of
-from weft.strategy.cpu.prediction.core import products_of
-from weft.strategy.cpu.prediction.predict import predict
+from weft.strategy.cpu.prediction.affine import Digit, Forms, divisors_of
+from weft.strategy.cpu.prediction.core import core_cycles, products_of
+from weft.strategy.cpu.prediction.instructions import Counter, Instructions
+from weft.strategy.cpu.prediction.predict import lost_pages, predict
 from weft.strategy.cpu.prediction.ranges import Samples, UnknownValueError, evaluate
+from weft.strategy.cpu.prediction.spills import spilled
 from weft.strategy.cpu.prediction.traffic import steps_of
-from weft.strategy.cpu.prediction.tree import tree_of
-from weft.tir.stmt import Evaluate
+from weft.strategy.cpu.prediction.tree import Block, Loop, tree_of
+from weft.tir.buffer import Buffer
+from weft.tir.stmt import Evaluate, LetStmt
 
 MODEL = machine_model(WIDE_CPU)
 
@@ -42,7 +45,7 @@ def _seconds_and_parts(function):
 def test_a_gemm_executes_its_multiply_adds_and_takes_about_as_long():
     function = _dense(256, 256, 256)
     lowered = _lowered(function)
-    roots, _ = tree_of(lowered.func, MODEL.vector_bytes)
+    roots, _ = tree_of(lowered.func, MODEL)
     assert products_of(roots) == pytest.approx(256 ** 3, rel=0.01)
     peak = MODEL.seconds(256 ** 3 / (16 * MODEL.fma_per_cycle))
     assert peak < lowered.seconds < 1.3 * peak
@@ -100,7 +103,7 @@ def test_foreign_code_is_not_predicted():
 
 def test_deep_kernels_compile_without_a_prediction():
     x = y = var("x", (64,))
-    for _ in range(220):
+    for _ in range(400):
         y = op.add(op.multiply(y, x), x)
     assert _lowered(primitive([x], y)).spent == ""
 
@@ -142,3 +145,85 @@ def test_the_mean_of_a_dependent_extent_counts_its_iterations():
     ([0.0, 64.0, 1000.0, 1064.0], [(64.0, 2.0), (1000.0, 2)])])
 def test_constant_offsets_are_loops(offsets, steps):
     assert steps_of(offsets) == steps
+
+
+def _loop(extent, *body):
+    return Loop(Digit("i", extent), body)
+
+
+def test_short_sums_of_an_outer_loop_wait_together():
+    acc = Buffer("acc", (tir.const(16),), float32, "local")
+    products = Block(Instructions(fma=4, chain=3, carried=frozenset([acc])), ())
+    zeros = Block(Instructions(fresh=frozenset([acc])), ())
+    apart = core_cycles([_loop(100, zeros, _loop(4, products))], MODEL)
+    carried = core_cycles([_loop(100, _loop(4, products))], MODEL)
+    assert carried["sums that wait"] == pytest.approx(100 * 4 * 3 * MODEL.fma_latency)
+    assert apart["multiply-adds"] == pytest.approx(100 * 4 * 4 / MODEL.fma_per_cycle)
+    assert "sums that wait" not in {kind for kind, cycles in apart.items() if cycles}
+
+
+def test_long_sums_do_not_wait_together():
+    acc = Buffer("acc", (tir.const(16),), float32, "local")
+    products = Block(Instructions(fma=4, chain=3, carried=frozenset([acc])), ())
+    zeros = Block(Instructions(fresh=frozenset([acc])), ())
+    spent = core_cycles([_loop(10, zeros, _loop(1000, products))], MODEL)
+    assert spent["sums that wait"] > 0.8 * 10 * 1000 * 3 * MODEL.fma_latency
+
+
+def _work(*statements):
+    counter = Counter(MODEL.vector_bytes, Forms())
+    for statement in statements:
+        counter.visit(statement)
+    return counter.finish()
+
+
+def test_elements_at_a_short_stride_are_vectors_and_shuffles():
+    source = Buffer("source", (tir.const(256),), float32)
+    result = Buffer("result", (tir.const(256),), float32)
+
+    def column(n):
+        value = tir.BufferLoad(source, (tir.Ramp(tir.const(n), tir.const(3), 16),))
+        return tir.BufferStore(result, value, (tir.Ramp(tir.const(16 * n), tir.const(1), 16),))
+
+    one, two = _work(column(0)), _work(column(0), column(16))
+    assert (one.load, one.shuffle, one.gathered) == (3, 2, 0)
+    assert two.load == 5, "the second starts in a vector of the first"
+
+
+@pytest.mark.parametrize(("entries", "permutes"), [(16, 1), (32, 1), (64, 2)])
+def test_a_permute_reads_a_table_of_two_registers(entries, permutes):
+    table = [tir.const(float(n), "float32x16") for n in range(entries)]
+    index = tir.Var("index", int32.vector(16))
+    result = Buffer("result", (tir.const(16),), float32)
+    value = tir.call("float32x16", "table_lookup", index, *table)
+    stored = tir.BufferStore(result, value, (tir.Ramp(tir.const(0), tir.const(1), 16),))
+    assert _work(stored).shuffle == permutes
+
+
+def test_pages_meet_in_l2_before_it_is_full():
+    lost = lost_pages(MODEL)
+    shares = [lost(MODEL.l2_bytes * part) for part in (0.25, 0.7, 1.0, 2.0, 8.0)]
+    assert shares == sorted(shares)
+    assert shares[0] == 0
+    assert 0.01 < shares[1] < 0.2
+    assert 0.4 < shares[2] < 0.6
+    assert shares[3] > 0.95
+    assert shares[4] == 1
+
+
+def test_elements_that_are_far_apart_are_lines_and_not_all_between_them():
+    x = var("x", (1, 64, 8, 28, 28))
+    function = primitive([x], op.layout_transform(x, src_layout="NCDHW", dst_layout="NCDHW16c"))
+    assert _lowered(function).seconds < 1e-3
+
+
+@pytest.mark.parametrize(("values", "stores"), [(10, 0), (32, 0), (40, 8)])
+def test_values_that_registers_cannot_hold_are_stored_and_loaded(values, stores):
+    memory = Buffer("memory", (tir.const(1024),), float32)
+    places = [(tir.Ramp(tir.const(16 * n), tir.const(1), 16),) for n in range(values)]
+    lets = [LetStmt(tir.Var(f"v{n}", float32.vector(16)), tir.BufferLoad(memory, at),
+                    Evaluate(tir.const(0)))
+            for n, at in enumerate(places)]
+    found = spilled([*lets, *(tir.BufferStore(memory, let.var, at)
+                              for let, at in zip(lets, places, strict=True))], 32)
+    assert found == (stores, stores)

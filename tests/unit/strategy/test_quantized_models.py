@@ -123,6 +123,7 @@ CONVOLUTIONS = [
 ]
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize(
     ("types", "convolution"),
     [*((types, CONVOLUTIONS[0]) for types in TYPES),
@@ -171,6 +172,7 @@ def test_attention(activation) -> None:
     assert all("vpdpbusd" in i for i in chosen)
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("seed", range(10))
 def test_random_networks(seed) -> None:
     """Convolutions, residual sums, pools and shape changes, each quantised behind."""

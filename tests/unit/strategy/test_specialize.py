@@ -13,7 +13,7 @@ from weft.ir.symbol import SizeRange
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.strategy.size_vars import symbols_of
-from weft.strategy.specialize import are_one_axis, specialize
+from weft.strategy.specialize import are_one_axis, rounds_alike, specialize
 from weft.strategy.variants import SizeCondition, product_of
 
 ROWS = product_of(["batch", "seq"])
@@ -126,3 +126,12 @@ def rng() -> np.random.Generator:
 def test_other_sizes_are_refused(size: str) -> None:
     with pytest.raises(weft.WeftError, match="specialize"):
         weft.compile(weft.parse(TEXT), specialize={size: [1]})
+
+
+@pytest.mark.parametrize(("body", "expected"), [
+    (op.exp(X), True), (op.transpose(op.sort(X)), True), (op.max(X), True),
+    (op.argmin(X), True), (op.nn.max_pool1d(X, pool_size=(2,)), True), (op.sum(X), False),
+    (op.nn.relu(op.nn.softmax(X)), False), (op.nn.dense(X, W), False)],
+    ids=["exp", "sort", "max", "argmin", "pool", "sum", "softmax", "dense"])
+def test_what_rounds_alike_at_all_sizes(body: Expr, expected: bool) -> None:
+    assert rounds_alike(function([X], body)) is expected

@@ -83,6 +83,7 @@ class Convolution:
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4, err_msg=str(sizes))
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize(("algorithm", "weight", "attrs"), [
     ("direct_blocked", (16, 8, 1, 1), {"padding": (0, 0), "strides": (2, 2)}),
     ("depthwise_blocked", (16, 1, 3, 3), {"groups": 16}),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import weft
 from weft import op
+from weft.ir import IRModule
 from weft.ir.expr import Call, Function, var
 from weft.ir.shape import SymDim
 from weft.ir.symbol import SizeRange
@@ -88,3 +91,19 @@ def test_an_intersection_contains_the_sizes_of_both(a: SizeRange, b: SizeRange) 
     if both is not None:
         assert both.low in both
         assert both.high is None or both.high in both
+
+
+def test_images_that_shrink_have_a_kernel_that_chooses_rows_first() -> None:
+    x = var("x", (*map(SymDim.symbol, ("b", "h", "w")), 3), "float32")
+    body = infer_expr(op.image.resize2d(x, size=(8, 4), layout="NHWC"))
+    function = Function((x,), body, body.checked_type, attrs={"primitive": True})
+    (variant,) = variants_that_pay(function, TARGET)
+    assert variant == (*at("h", 9, None), *at("w", 5, None))
+    module = weft.compile(IRModule.from_expr(Function((x,), op.image.resize2d(
+        x, size=(8, 4), layout="NHWC"))))
+    for shape in ((2, 21, 9, 3), (2, 21, 3, 3), (1, 5, 3, 3)):
+        image = np.random.default_rng(0).random(shape, np.float32)
+        y = var("y", shape, "float32")
+        fixed = weft.compile(IRModule.from_expr(Function((y,), op.image.resize2d(
+            y, size=(8, 4), layout="NHWC"))))
+        np.testing.assert_allclose(module(image), fixed(image), rtol=1e-5, atol=1e-6)

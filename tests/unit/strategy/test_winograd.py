@@ -38,6 +38,7 @@ def test_the_transforms_are_exact(tile: int) -> None:
     assert got == [sum(taps[k] * x[i + k] for k in range(3)) for i in range(tile)]
 
 
+@pytest.mark.sample(0.4)
 @TARGETS
 @pytest.mark.parametrize(
     ("tile", "size", "blocks", "channels", "epilogue"),

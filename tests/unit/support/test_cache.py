@@ -123,6 +123,58 @@ def test_a_killed_writer_leaves_only_whole_entries(tmp_path):
         assert found is None or bytes(found) == bytes([step]) * 50_000
 
 
+KILLED_AT_EACH_CALL = """
+import os, signal, sys
+from pathlib import Path
+from weft.support import cache_entry
+from weft.support.cache import DiskCache
+from weft.support.file_content import PART_BYTES
+
+cache = DiskCache(Path(sys.argv[1]))
+key, old, new = "ab" * 32, b"old" * 1000, bytes(PART_BYTES) + b"new" * 1000
+
+def killing(real, left):
+    def call(*arguments):
+        if not left:
+            if real is os.pwrite:  # in the middle of a write
+                file, data, at = arguments
+                real(file, data[: len(data) // 2], at)
+            os.kill(os.getpid(), signal.SIGKILL)
+        left.pop()
+        return real(*arguments)
+    return call
+
+assert cache.put(key, old)
+for calls in range(100):
+    child = os.fork()
+    if not child:
+        left = [None] * calls
+        replace, write = killing(Path.replace, left), killing(os.pwrite, left)
+        Path.replace = lambda self, target: replace(self, target)
+        os.pwrite = write
+        writer = cache.writer(key, len(new))
+        writer.place(writer.file(), 0, memoryview(new)[:PART_BYTES])
+        writer.join()
+        writer.append(new[PART_BYTES:])
+        os._exit(0 if cache.keep(writer) else 1)
+    _, status = os.waitpid(child, 0)
+    found = bytes(cache.get(key))
+    if status == 0:
+        assert found == new
+        break
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert found == old, "torn or lost"
+print(calls)
+"""
+
+
+def test_a_writer_that_is_killed_in_any_write_loses_nothing(tmp_path):
+    done = subprocess.run([sys.executable, "-c", KILLED_AT_EACH_CALL, str(tmp_path)],
+                          capture_output=True, text=True, check=False, timeout=60)
+    assert not done.returncode, done.stderr
+    assert int(done.stdout) > 5  # parts, the rest, the header, the name
+
+
 def test_temporaries_of_dead_writers_are_removed(tmp_path):
     cache = DiskCache(tmp_path)
     cache.put(key_of("a"), b"1")

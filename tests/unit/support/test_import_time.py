@@ -54,6 +54,7 @@ def test_import_takes_under_150_ms():
     assert microseconds < 150_000
 
 
+@pytest.mark.sample(0.3)
 @pytest.mark.parametrize("name", ["onnx_backend", pytest.param(
     "torch_backend", marks=pytest.mark.torch)])
 @pytest.mark.parametrize("first", ["import weft", "import weft.{name}", "from weft import {name}",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.support.interpreter import deep_recursion
+from weft.support.interpreter import deep_recursion, rare_collections
 
 
 @pytest.fixture(autouse=True)
@@ -85,3 +87,46 @@ def test_a_limit_that_the_program_sets_meanwhile_stays() -> None:
     with deep_recursion():
         sys.setrecursionlimit(7777)
     assert sys.getrecursionlimit() == 7777
+
+
+def generation_of(one: object) -> int:
+    return next(n for n in range(3) if any(o is one for o in gc.get_objects(generation=n)))
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch, unfrozen: None) -> Iterator[dict[str, object]]:
+    """The modules of the interpreter as ``rare_collections`` sees them."""
+    found: dict[str, object] = {}
+    monkeypatch.setattr("weft.support.interpreter.sys", SimpleNamespace(modules=found))
+    yield found
+    monkeypatch.undo()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="its generations are others")
+@pytest.mark.parametrize("imports", [0, 300], ids=["imports nothing", "imports the compiler"])
+def test_what_a_block_made_is_old_if_it_imported_much(modules: dict[str, object], imports: int
+                                                      ) -> None:
+    """Otherwise cyclic garbage would wait for full collections, which would hardly come."""
+    gc.collect()
+    before = gc.get_threshold()
+    with rare_collections():
+        young = ["young"]
+    assert generation_of(young) < 2
+    with rare_collections(ages=True):
+        made = ["made"]
+        modules.update({f"module{n}": None for n in range(imports)})
+        assert gc.get_threshold()[0] > before[0]
+    assert (generation_of(made) == 2) is (imports > 0)
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
+
+
+def test_objects_that_the_user_froze_stay_frozen(modules: dict[str, object]) -> None:
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with rare_collections(ages=True):
+            modules.update({f"module{n}": None for n in range(300)})
+        assert gc.get_freeze_count() == frozen > 0
+    finally:
+        gc.unfreeze()

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.sampling import sampled
 from tools.lazy_index import (
     LAYERS,
     OPERATOR_PACKAGES,
@@ -93,7 +94,8 @@ for name in sys.argv[1:] or sys.stdin.read().split():
 """
     names = [str(p.relative_to(ROOT).with_suffix("")).replace(os.sep, ".")
              for p in (ROOT / "weft/op").rglob("*.py") if p.stem != "__init__"]
-    done = subprocess.run([sys.executable, "-c", code], input=" ".join(names), text=True,
+    drawn = " ".join(sampled("first modules", names, share=0.1))
+    done = subprocess.run([sys.executable, "-c", code], input=drawn, text=True,
                           capture_output=True, check=True)
     assert not done.stdout
 

@@ -60,9 +60,9 @@ def test_what_is_found_unmarked(source: str, found: int) -> None:
 
 
 def test_every_folder_is_collected(pytestconfig: pytest.Config) -> None:
-    """``make test-onnx`` and ``make test-targets`` run suites of their own."""
+    """``make test-onnx``, ``test-scale`` and ``test-targets`` run suites of their own."""
     folders = [ROOT / folder for folder in pytestconfig.getini("testpaths")]
-    folders += [TESTS / "onnx", TESTS / "targets"]
+    folders += [TESTS / name for name in ("onnx", "scale", "targets")]
     left = [p for p in FILES if not any(p.is_relative_to(f) for f in folders)]
     assert left == []
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import zipfile
 
 import pytest
 
@@ -116,3 +117,33 @@ def test_passes_and_rules_of_a_plugin_join_every_compilation(tmp_path, run):
     (tmp_path / "net.ir").write_text("def @main(%x: Tensor[(1,), float32]) { exp(negative(%x)) }")
     assert "negative" not in run("-m", "weft", "opt", "net.ir", "-p", "simplify_expr").stdout
     assert run("-c", USE_PASSES, WEFT_NO_PLUGINS="1").stdout == "0.841 0.368 "
+
+
+VERSIONS = """
+import sys
+from importlib.metadata import distributions
+from weft.support.plugins import LIBRARIES, library_version
+
+for name in (*LIBRARIES, "Old_style", "no.such-package"):
+    found = {d.version for d in distributions(name=name)} or {"absent"}
+    assert library_version(name) in found, (name, library_version(name), found)
+print(library_version("old-style"))
+"""
+
+
+def test_versions_are_those_of_importlib_metadata(tmp_path, run):
+    """From names of folders where these tell, and without the parser of e-mails."""
+    old = tmp_path / "old_style.egg-info"
+    old.mkdir()
+    (old / "PKG-INFO").write_text("Metadata-Version: 1.0\nName: old-style\nVersion: 0.7\n")
+    done = run("-c", VERSIONS)
+    assert done.stdout.split()[0] == "0.7", done.stderr
+
+
+def test_versions_in_archives_are_found(tmp_path, run):
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
+        archive.writestr("packed-2.0.dist-info/METADATA",
+                         "Metadata-Version: 2.1\nName: packed\nVersion: 2.0\n")
+    done = run("-c", "import sys; sys.path.append('packed.zip')\n"
+               "from weft.support.plugins import library_version; print(library_version('packed'))")
+    assert done.stdout == "2.0\n", done.stderr

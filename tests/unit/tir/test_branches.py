@@ -8,6 +8,7 @@ import pytest
 import weft
 from weft.tir.parser import parse_func
 from weft.tir.transform.flatten_buffer import flatten_buffer
+from weft.tir.transform.simplify import simplify
 
 
 def test_an_index_that_one_side_decides_is_kept_on_the_other():
@@ -22,6 +23,19 @@ def f(A: float32[4, 4], I: int64[4], B: float32[4]):
     text = str(flatten_buffer(func))
     assert "B[i] = A[0]\n" in text
     assert "B[i] = A[I[i] * 4] + 1.0" in text
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_condition_holds_until_what_it_reads_is_stored(stored):
+    func = parse_func(f"""
+def f(N: int64[1], M: int64[1], B: float32[4]):
+    if N[0] >= 1:
+        for i in range(4):
+            if N[0] >= 1:
+                B[i] = 1.0
+                {"N" if stored else "M"}[0] = N[0] - 1
+""")
+    assert str(simplify(func)).count("if N[0] >= 1:") == 1 + stored
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3])

@@ -71,6 +71,7 @@ def samples(name: str, kind: type, count: int = 40000) -> np.ndarray:
     return np.concatenate(parts).astype(kind)
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_within_two_ulps(name: str, kind: type) -> None:

@@ -53,6 +53,7 @@ def test_the_middle_is_taken_first_so_that_little_is_copied(monkeypatch):
     assert copied[1] < 8 * copied[0]  # 16 times if each cut copied the rest
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("other", [3, 40, 1024], ids=["few", "rows", "parallel"])
 def test_many_inputs_of_different_sizes_are_joined_in_order(axis, other):

@@ -7,6 +7,7 @@ import gc
 import pytest
 
 from weft.ir.dtype import DType, float32
+from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError, WellFormedError
 from weft.tir import Buffer, buffer, node
 from weft.tir import expr as x
@@ -182,3 +183,20 @@ def test_verifier_knows_phases() -> None:
     verify_func(PrimFunc("f", (A1,), nest))
     with pytest.raises(WellFormedError, match="unrolled loop after the pass"):
         verify_func(PrimFunc("f", (A1,), nest), ["no_unrolled_loops"])
+
+
+def test_a_node_that_another_thread_makes_meanwhile_is_the_only_one() -> None:
+    """Here the constructor does what another thread may do while it runs."""
+    made = []
+
+    @dataclass(frozen=True, slots=True, eq=False)
+    class Node(PrimExpr):
+        value: int
+
+        def __post_init__(self) -> None:
+            if not made:
+                made.append(None)
+                made.append(Node(self.value))
+
+    assert Node(3) is made[1]
+    assert Node(3) is made[1]

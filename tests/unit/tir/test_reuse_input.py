@@ -110,3 +110,10 @@ def test_the_form_that_is_taken() -> None:
 def test_memory_of_another_form_is_left(other: object) -> None:
     func = PrimFunc("f", (X, other, Y), loop(HERE, I))
     assert reuse_input(func, other, Y) is None
+
+
+def test_a_kernel_of_no_elements_does_nothing() -> None:
+    x = te.placeholder((0,), "float32", "x")
+    y = te.compute((0,), lambda i: x[i] * x[i], name="y")
+    func = lower_prim_func(te.lower(te.create_schedule(y), [x, y]))
+    assert reuse_input(func, func.params[0], func.params[1]) == func

@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from weft.tir.buffer import Buffer, buffer
 from weft.tir.eval import evaluate
-from weft.tir.expr import PrimExpr, Var, call, const, floordiv, floormod
+from weft.tir.expr import PrimExpr, Var, call, const, floordiv, floormod, maximum, minimum
 from weft.tir.func import PrimFunc
 from weft.tir.simplify import Analyzer
 from weft.tir.stmt import Allocate, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from weft.tir.transform.exact_tail import EXACT_TAIL
 from weft.tir.transform.loop_partition import loop_partition
+from weft.tir.transform.masked_tail import MASKED_TAIL
+from weft.tir.transform.pipeline import lower_prim_func
 from weft.tir.visitor import all_exprs, post_order_stmts, substitute
 
 ROWS, SEQ, F, WITHIN = Var("rows"), Var("seq"), Var("f"), Var("i")
@@ -155,3 +157,45 @@ def test_a_scaled_quotient_and_remainder_join() -> None:
     analyzer = fused(SEQ, ROWS)
     split = F // SEQ // 16 * SEQ * 16 + F // SEQ % 16 * SEQ + F % SEQ
     assert analyzer.simplify(split) is F
+
+
+@pytest.mark.parametrize("fact", [
+    (SEQ + 30) // 32 - SEQ // 32 <= 1,
+    (SEQ + 30) // 32 >= SEQ // 32,
+    maximum(maximum(SEQ // 16, 1), SEQ // 16 + 1) - maximum(SEQ // 16, 1) <= 1,
+    minimum(SEQ // 16 + 2, ROWS + 3) >= minimum(SEQ // 16, ROWS) + 2,
+], ids=["one tail", "monotone", "after the first", "minima"])
+def test_quotients_and_extrema_are_integers(fact: PrimExpr) -> None:
+    assert fused(SEQ, ROWS).can_prove(fact)
+
+
+@pytest.mark.parametrize("claim", [
+    (SEQ + 33) // 32 - SEQ // 32 <= 1,
+    SEQ // 32 > (SEQ - 1) // 32,
+    minimum(SEQ, ROWS) >= SEQ,
+    maximum(SEQ, ROWS) <= SEQ,
+], ids=["two tails", "same quotient", "minimum", "maximum"])
+def test_false_claims_are_not_proved(claim: PrimExpr) -> None:
+    assert not fused(SEQ, ROWS).can_prove(claim)
+
+
+@pytest.mark.parametrize("columns", [1, 15, 16, 17, 30, 31, 33, 62])
+def test_the_tail_of_a_row_is_a_branch(columns: int) -> None:
+    """Its masks are those of the row, so that the loop over rows does not compute them again."""
+    rows, size = Var("rows"), Var("size")
+    width = size // 2
+    source, target = buffer("source", [rows, width]), buffer("target", [rows, width])
+    row, vector, lane = Var("row"), Var("vector"), Var("lane")
+    at = (row, vector * 16 + lane)
+    guard = call("bool", "likely", vector * 16 + lane < width)
+    body: Stmt = IfThenElse(guard, BufferStore(target, source.load(*at), at))
+    body = For(lane, const(0), const(16), ForKind.VECTORIZED, body, {MASKED_TAIL: 16})
+    body = For(vector, const(0), (width + 15) // 16, ForKind.SERIAL, body)
+    body = For(row, const(0), rows, ForKind.SERIAL, body)
+    func = lower_prim_func(PrimFunc("copy", (source, target, rows, size), body,
+                                    {"num_outputs": 1}))
+    assert len([s for s in post_order_stmts(func.body) if isinstance(s, For)]) == 2
+    values = np.random.default_rng(0).random((3, columns // 2), np.float32)
+    found = np.zeros_like(values)
+    evaluate(func, values.reshape(-1), found.reshape(-1), 3, columns)
+    np.testing.assert_array_equal(found, values)

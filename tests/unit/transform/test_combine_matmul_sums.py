@@ -8,12 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.strategy.kernels import WIDE_CPU
 from tests.unit.transform.helpers import check_example, check_values, op_calls, parse_program
 from weft import op
+from weft.compiler.options import CompileOptions
+from weft.compiler.pipeline import run_pipeline
 from weft.ir.expr import Function, Tuple, var
 from weft.ir.module import IRModule
 from weft.ir.typing.infer import infer_type
 from weft.transform import CombineMatmulSums
+from weft.transform.autodiff.reverse.gradient import Gradient
 
 
 def test_example():
@@ -43,6 +47,48 @@ def test_any_tree_of_additions(ks, order, layout, transposed, others):
     check_values(mod, after)
     assert op_calls(after).count("nn.dense") == (len(ks) if len(ks) < 3 else 1)
     assert op_calls(after).count("transpose") <= (len(ks) if len(ks) < 3 else 1) * transposed
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["a", "a transposed"])
+@pytest.mark.parametrize("second", [False, True], ids=["b", "b transposed"])
+def test_matmul_of_matrices(first, second):
+    """Whichever matrix is stored transposed; a product of another form is added."""
+    params, terms = [], []
+    for i, (k, form) in enumerate([(1, first), (2, first), (3, not first), (1, first)]):
+        a = var(f"a{i}", (k, 8) if form else (8, k))
+        b = var(f"b{i}", (9, k) if second else (k, 9))
+        params += [a, b]
+        terms.append(op.nn.matmul(a, b, transpose_a=form, transpose_b=second))
+    mod = infer_type(IRModule.from_expr(Function(tuple(params), reduce(op.add, terms))))
+    after = CombineMatmulSums()(mod)
+    check_values(mod, after)
+    assert op_calls(after).count("nn.matmul") == 2
+
+
+@pytest.mark.parametrize("shapes", [((2, 8, 1), (2, 1, 9)), ((2, 8, 1), (1, 9)), ((1,), (1, 9))],
+                         ids=["stacks", "stack and matrix", "vector"])
+def test_matmul_of_other_ranks_stays(shapes):
+    left, right = (var(name, shape) for name, shape in zip("ab", shapes, strict=True))
+    total = reduce(op.add, [op.nn.matmul(op.tanh(left), right) for _ in range(4)])
+    mod = infer_type(IRModule.from_expr(Function((left, right), total)))
+    assert op_calls(CombineMatmulSums()(mod)).count("nn.matmul") == 4
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+@pytest.mark.parametrize("layer", ["nn.dense(%0, %w)", "nn.matmul(%0, %w)"])
+def test_gradient_of_a_weight_of_every_step(layer, batch):
+    """Whatever operators gradients are made of, those of the steps become one GEMM."""
+    steps = "\n".join(f"%{i} = tanh({layer.replace('%0', f'%{i - 1}')});" for i in range(1, 6))
+    program = parse_program(f"""
+        def @main(%x: Tensor[({batch}, 32), float32], %w: Tensor[(32, 32), float32]) {{
+          %0 = tanh(%x);
+          {steps}
+          sum(%5)
+        }}""")
+    grad = Gradient()(program)
+    after = run_pipeline(grad, CompileOptions.make(WIDE_CPU), stop_at="optimized")
+    multiplications = sum(name in ("nn.dense", "nn.matmul") for name in op_calls(after))
+    assert multiplications == 5 + 5 + 1  # forward, and the gradients of states and of the weight
 
 
 def test_terms_with_other_uses_and_long_k_stay():

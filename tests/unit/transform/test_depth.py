@@ -68,6 +68,7 @@ def test_options_are_those_of_registered_passes():
     assert {n for n in PASSES if PASSES.get(n).__module__.startswith(packages)} == names
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("text", every_pass())
 def test_every_pass_runs_over_deep_programs(text, program):
     after = parse_pipeline(text)(program, EVERY_PASS)

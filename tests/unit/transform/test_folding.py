@@ -7,19 +7,22 @@ import pytest
 
 from tests.unit.transform.helpers import check_example, check_values, op_calls, parse_program
 from weft import op
+from weft.ir import deferred
+from weft.ir.deferred import Joined, Product
 from weft.ir.expr import Constant, Function, Tuple, TupleGetItem, const, var
 from weft.ir.module import IRModule
 from weft.ir.passes import Sequential
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
 from weft.transform.passes.canonicalize_ops import CanonicalizeOps
-from weft.transform.passes.fold_constant import FoldConstant
+from weft.transform.passes.fold_constant import FoldConstant, evaluate_constant
 from weft.transform.passes.fold_scale_axis import (
     BackwardFoldScaleAxis,
     FoldScaleAxis,
     ForwardFoldScaleAxis,
 )
 from weft.transform.passes.simplify_inference import SimplifyInference
+from weft.transform.rules.scale import finite_product
 
 
 @pytest.mark.parametrize(
@@ -302,3 +305,39 @@ def test_what_stops_a_scale_on_its_way_forward():
     for body in (used_twice, per_pixel, by_nothing, too_small, other):
         mod = module(body, X)
         assert ForwardFoldScaleAxis()(mod) is mod
+
+
+# -- large weights -------------------------------------------------------------------------------
+
+
+def test_a_large_weight_is_scaled_when_it_is_packed(monkeypatch):
+    monkeypatch.setattr(deferred, "MIN_BYTES", 1)
+    x = var("x", (1, 3))
+    mod = module(op.multiply(op.nn.dense(x, weight(2, 3)), const([2.0, 3.0])), x)
+    after = changed(FoldScaleAxis(), mod)
+    scaled = after["main"].body.args[1]
+    np.testing.assert_array_equal(scaled.data, weight(2, 3).data * np.float32([[2], [3]]))
+    both = finite_product(weight(2, 3), np.float32([[2], [3]]))
+    assert isinstance(both.content, Product)
+    np.testing.assert_array_equal(both.data, scaled.data)
+
+
+@pytest.mark.parametrize("number", [np.inf, np.nan, 3e38])
+def test_a_large_weight_that_would_overflow_stays(monkeypatch, number):
+    monkeypatch.setattr(deferred, "MIN_BYTES", 1)
+    x = var("x", (1, 3))
+    mod = module(op.multiply(op.nn.dense(x, const(np.float32([[1, number, 2]]))), const([2.0])), x)
+    assert FoldScaleAxis()(mod)["main"].body.op.name == "multiply"
+
+
+@pytest.mark.parametrize(("widths", "mode", "joins"), [
+    (((0, 3), (0, 0)), "constant", True), (((1, 3), (0, 0)), "constant", False),
+    (((0, 3), (0, 1)), "constant", False), (((0, 0), (0, 0)), "constant", False),
+    (((0, 2), (0, 0)), "edge", False)])
+def test_rows_are_appended_when_a_weight_is_packed(monkeypatch, widths, mode, joins):
+    monkeypatch.setattr(deferred, "MIN_BYTES", 1)
+    call = op.nn.pad(weight(5, 4), const(7.0), pad_width=widths, pad_mode=mode)
+    folded = evaluate_constant(call)
+    assert isinstance(folded.content, Joined) == joins
+    options = {"constant_values": 7} if mode == "constant" else {}
+    np.testing.assert_array_equal(folded.data, np.pad(weight(5, 4).data, widths, mode, **options))

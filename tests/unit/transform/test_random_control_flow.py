@@ -55,6 +55,7 @@ bounded = settings(
 )
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("name", NAMES)
 @bounded
 @given(mod=programs(control=True))

@@ -8,6 +8,7 @@ from weft.ir.module import IRModule
 from weft.ir.rewrite.driver import check_rule_docstring
 from weft.ir.text.parser import parse_expr
 from weft.ir.typing.infer import infer_type
+from weft.transform.index import RULES
 from weft.transform.passes.simplify_expr import SimplifyExpr
 from weft.transform.rules import SIMPLIFICATIONS
 
@@ -20,6 +21,10 @@ def module(text: str) -> IRModule:
 
 def check_sides(before: Function, after: Function) -> None:
     check_values(IRModule.from_expr(before), IRModule.from_expr(after))
+
+
+def test_every_module_of_rules_is_applied():
+    assert {part.module for part in SIMPLIFICATIONS.parts} == set(RULES)
 
 
 @pytest.mark.parametrize("rule", tuple(SIMPLIFICATIONS), ids=lambda r: r.name)

@@ -111,13 +111,17 @@ def _core(meter: Meter) -> dict[str, Any]:
     stores = max(meter.store_rate(some, width) * 8 / width for width in (narrow, wide))
     return {"frequency": meter.vector_clock(), "fma_per_cycle": tuple(fma),
             "fma_latency": meter.fma_latency(), "loads_per_cycle": loads,
-            "stores_per_cycle": stores}
+            "stores_per_cycle": stores, "vector_ops_per_cycle": meter.vector_rate("mixed"),
+            "shuffles_per_cycle": meter.vector_rate("shuffle"),
+            "divide_cycles": 1 / meter.vector_rate("divide"),
+            "gather_cycles": meter.gather_cycles()}
 
 
 def _best_core(passes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The best value of each field: the highest rate, the lowest latency."""
     found = {name: max(one[name] for one in passes) for name in passes[0]}
-    found["fma_latency"] = min(one["fma_latency"] for one in passes)
+    found |= {name: min(one[name] for one in passes)
+              for name in ("fma_latency", "divide_cycles", "gather_cycles")}
     rates = zip(*(one["fma_per_cycle"] for one in passes), strict=True)
     return found | {"fma_per_cycle": tuple(max(each) for each in rates)}
 
@@ -135,8 +139,10 @@ def _levels(meter: Meter, cpu: CpuTarget, topology: Topology, known: Machine, th
     """Every level that exists. Working sets leave room for what else is in a cache."""
     l3 = topology.largest(3)
     shared_by = topology.cores_of(l3) if l3 is not None else known.l3.shared_by if known.l3 else 1
+    ways = next((cache.ways for cache in topology.caches if cache.level == 2), 0)
     found = {"l1": _cache(meter, cpu.l1_bytes, 1, cpu.l1_bytes // 2, threads),
-             "l2": _cache(meter, cpu.l2_bytes, 1, cpu.l2_bytes // 2, threads)}
+             "l2": replace(_cache(meter, cpu.l2_bytes, 1, cpu.l2_bytes // 2, threads),
+                           ways=ways or known.l2.ways)}
     if cpu.l3_bytes:
         # Other programs use the L3 too. The less of it is measured, the less of it they evict in
         # the time between two loads of a line.
@@ -174,7 +180,7 @@ def _consistent(levels: Mapping[str, Level]) -> dict[str, Level]:
             store = min(store, last.store_bytes_per_cycle)
             latency = max(latency, last.latency_cycles)
         last = Level(level.bytes, level.shared_by, load, min(shared, load), min(store, load),
-                     latency)
+                     latency, level.ways)
         found[name] = last
     return found
 
@@ -194,9 +200,10 @@ def best_distance(distances: tuple[int, ...], rates: list[float]) -> int:
 def _sources(topology: Topology, levels: Mapping[str, Level], threads: int, *,
              has_fork_join: bool) -> dict[str, str]:
     names = ["frequency", "fma_128", "fma_256", "fma_512", "fma_latency", "loads_per_cycle",
-             "stores_per_cycle", "fork_join_seconds", "prefetch_distance_bytes"]
+             "stores_per_cycle", "fork_join_seconds", "prefetch_distance_bytes",
+             "vector_ops_per_cycle", "shuffles_per_cycle", "divide_cycles", "gather_cycles"]
     found = {f"core.{name}": MEASURED for name in names}
-    found["core.page_bytes"] = SYSTEM
+    found |= {"core.page_bytes": SYSTEM, "core.reorder_window": TABLE}
     found["core.huge_page_bytes"] = SYSTEM if _huge_page_bytes() else TABLE
     if not has_fork_join:
         found["core.fork_join_seconds"] = TABLE

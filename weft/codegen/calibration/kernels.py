@@ -30,6 +30,9 @@ def module_text(target: CpuTarget, widths: Sequence[int]) -> str:
         parts += [_fma(f"fma_{width}", width, chains, 1, target, attributes),
                   _fma(f"fma_latency_{width}", width, 1, _LATENCY_STEPS, target, attributes),
                   _load(width, attributes), _store(width, attributes)]
+        parts += [_vectors(name, width, target, attributes)
+                  for name in ("mixed", "shuffle", "divide")]
+        parts.append(_gather(width, attributes))
     parts += [_slow_chain(max(widths), target, attributes),
               _stream(max(widths), target, attributes)]
     return head + _declarations(target, widths) + "\n".join(parts) + _NO_UNROLLING
@@ -57,6 +60,8 @@ def _declarations(target: CpuTarget, widths: Sequence[int]) -> str:
     if target.has_fma:
         lines += [f"declare {_floats(w)} @llvm.fma.v{w // 32}f32"
                   f"({_floats(w)}, {_floats(w)}, {_floats(w)})" for w in widths]
+    lines += [f"declare {_floats(w)} @llvm.masked.gather.v{w // 32}f32.v{w // 32}p0"
+              f"(<{w // 32} x ptr>, i32, <{w // 32} x i1>, {_floats(w)})" for w in widths]
     return "\n".join(lines) + "\n"
 
 
@@ -139,13 +144,64 @@ def _fma(name: str, width: int, chains: int, steps: int, target: CpuTarget, attr
     body = [line for i in range(chains) for s in range(steps)
             for line in _multiply_add(f"%w{i}.{s}", f"%w{i}.{s - 1}" if s else f"%v{i}", "%c",
                                       width, target)]
-    entry = [f"%c = load {kind}, ptr %p"]
+    results = [f"%w{i}.{steps - 1}" for i in range(chains)]
+    return _chained(name, kind, phis, body, results, attributes)
+
+
+def _chained(name: str, kind: str, phis: Sequence[str], body: Sequence[str],
+             results: Sequence[str], attributes: str, *setup: str) -> str:
+    """A loop of independent chains, each from another value ``%cI`` of ``%c``, and their sum."""
+    entry = [f"%c = load {kind}, ptr %p", *setup]
     entry += [f"%c{i} = fadd {kind} %c, splat (float 0x3FE{i:02X}00000000000)"
-              for i in range(chains)]
-    total, lines = _sum([f"%w{i}.{steps - 1}" for i in range(chains)], kind, "fadd")
+              for i in range(len(results))]
+    total, lines = _sum(results, kind, "fadd")
     return _loop(f"void @{name}(i64 %n, ptr %p)", phis, body,
                  "\n  ".join([*lines, f"store {kind} {total}, ptr %p", "ret void"]), attributes,
                  entry)
+
+
+def _vectors(name: str, width: int, target: CpuTarget, attributes: str) -> str:
+    """``NAME_*(n, p)``: independent instructions of one kind on vectors.
+
+    Those of ``mixed`` are multiply-adds and as many operations on integers. ``shuffle`` exchanges
+    lanes of two registers at all distances, as transposes in registers do.
+    """
+    kind, chains, lanes = _floats(width), fma_chains(target), width // 32
+    whole = f"<{lanes} x i32>"
+    phis, body = [], []
+    for i in range(chains):
+        value, result = f"%v{i}", f"%w{i}"
+        phis.append(f"{value} = phi {kind} [ %c{i}, %entry ], [ {result}, %loop ]")
+        if name == "divide":
+            body.append(f"{result} = fdiv {kind} %c, {value}")
+        elif name == "shuffle":
+            distance = 1 << i % (lanes.bit_length() - 1)
+            picks = ", ".join(f"i32 {n if not n & distance else lanes + (n ^ distance)}"
+                              for n in range(lanes))
+            body.append(f"{result} = shufflevector {kind} {value}, {kind} %c, {whole} <{picks}>")
+        elif i % 2:
+            body += [f"{result}.a = bitcast {kind} {value} to {whole}",
+                     f"{result}.b = add {whole} {result}.a, %d",
+                     f"{result} = bitcast {whole} {result}.b to {kind}"]
+        else:
+            body += _multiply_add(result, value, "%c", width, target)
+    return _chained(f"{name}_{width}", kind, phis, body, [f"%w{i}" for i in range(chains)],
+                    attributes, f"%d = bitcast {kind} %c to {whole}")
+
+
+def _gather(width: int, attributes: str) -> str:
+    """``gather_*(n, p)``: elements of as many lines, from the first-level cache, as one vector."""
+    kind, lanes = _floats(width), width // 32
+    whole, each = f"<{lanes} x i32>", ", ".join(f"i64 {n * (LINE + 4)}" for n in range(lanes))
+    mask, callee = ", ".join(["i1 true"] * lanes), f"@llvm.masked.gather.v{lanes}f32.v{lanes}p0"
+    operands = f"<{lanes} x ptr> %at, i32 4, <{lanes} x i1> <{mask}>, {kind} zeroinitializer"
+    body = ["%o = and i64 %i, 15", "%s = shl i64 %o, 2", "%q = getelementptr i8, ptr %p, i64 %s",
+            f"%at = getelementptr i8, ptr %q, <{lanes} x i64> <{each}>",
+            f"%g = call {kind} {callee}({operands})",
+            f"%b = bitcast {kind} %g to {whole}", f"%w = xor {whole} %v, %b"]
+    return _loop(f"void @gather_{width}(i64 %n, ptr %p)",
+                 [f"%v = phi {whole} [ zeroinitializer, %entry ], [ %w, %loop ]"], body,
+                 f"store volatile {whole} %w, ptr %p, align 4\n  ret void", attributes)
 
 
 def _sum(names: Sequence[str], kind: str, operation: str) -> tuple[str, list[str]]:

@@ -80,6 +80,15 @@ class Meter:
         cycles = self._fma_cycles(f"fma_latency_{self.widths[-1]}")
         return cycles / fma_count(self.target, latency=True)
 
+    def vector_rate(self, name: str) -> float:
+        """Instructions per cycle of ``mixed``, ``shuffle`` or ``divide``, on the widest vectors."""
+        return fma_count(self.target, latency=False) / self._fma_cycles(f"{name}_{self.widths[-1]}")
+
+    def gather_cycles(self) -> float:
+        """Cycles per element of a vector that is gathered, each from its own address."""
+        width = self.widths[-1]
+        return self._fma_cycles(f"gather_{width}") / (width // 32)
+
     def _fma_cycles(self, name: str) -> float:
         run, address = self._function(name, ctypes.c_void_p), self._block.address
         return self._best(lambda n: run(n, address)) * self.clock

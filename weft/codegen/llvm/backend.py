@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from weft.codegen.backend import Backend, TextStage, register_backend
 from weft.codegen.launch import LaunchProgram
-from weft.codegen.objects.symbols import object_symbols
 from weft.runtime.device import HOST, HOST_MEMORY, Device, MemorySpace
 from weft.runtime.devices.cpu.elf.loader import ObjectLibrary, loads_objects
 from weft.runtime.devices.sim.description import SIM
@@ -28,7 +27,7 @@ class CpuBackend(Backend[CpuTarget]):
     """LLVM, with objects in the format of the target's system."""
 
     kind: ClassVar[str] = "cpu"
-    strategies: ClassVar[str] = "weft.strategy.cpu"
+    strategies: ClassVar[str] = "weft.strategy.cpu.families"
     cost_model_class: ClassVar[str] = "weft.strategy.cpu.estimate:CpuCostModel"
     takes_sizes: ClassVar[bool] = True
     instructions: ClassVar[str] = "weft.codegen.llvm.vector.dot_product:DOT_PRODUCTS"
@@ -52,6 +51,8 @@ class CpuBackend(Backend[CpuTarget]):
         return build_text(symbol, callback_text(symbol, address, num_args, target), target).object
 
     def check_object(self, code: bytes, symbol: str, where: str) -> None:
+        from weft.codegen.objects.symbols import object_symbols
+
         defined = {s.name for s in object_symbols(code) if s.is_defined}
         if symbol not in defined:
             raise CodegenError("an object of another code generator lacks its symbol", where=where,
@@ -77,6 +78,14 @@ class CpuBackend(Backend[CpuTarget]):
         text = functions_text(segments, target)
         return build_text(symbol, text, target, externs=kernels).object
 
+    def build_loop(self, symbol: str, program: LaunchProgram, target: CpuTarget, *,
+                   has_workspace: bool) -> bytes:
+        from weft.codegen.llvm.build import build_text
+        from weft.codegen.llvm.program_text import kernel_text
+
+        text = kernel_text(symbol, program, target, has_workspace=has_workspace)
+        return build_text(symbol, text, target, externs=_kernels(program)).object
+
     def support_objects(self, target: CpuTarget) -> tuple[bytes, ...]:
         """The thread pool and what else ``weft.load`` calls, which runs where there is Linux."""
         if not target.platform.has_c_library:
@@ -96,6 +105,7 @@ class CpuBackend(Backend[CpuTarget]):
         """A shared library of the visible functions; ``LinkerError`` if no linker is found."""
         from weft.codegen.elf.linker import link_shared
         from weft.codegen.llvm.helpers.build import helper_objects
+        from weft.codegen.objects.symbols import object_symbols
 
         helpers = helper_objects(objects, target, has_c_library=target.platform.has_c_library)
         exports = [s.name for code in objects for s in object_symbols(code)

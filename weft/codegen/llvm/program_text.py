@@ -37,6 +37,28 @@ def functions_text(programs: Mapping[str, LaunchProgram], target: CpuTarget) -> 
     return "\n".join([preamble(target), *declarations, *functions])
 
 
+def kernel_text(symbol: str, program: LaunchProgram, target: CpuTarget, *, has_workspace: bool
+                ) -> str:
+    """The LLVM module of a kernel that makes the launches of a program without constants.
+
+    It takes the addresses of the inputs, of the outputs, and with ``has_workspace`` of the arena.
+    """
+    names = [*(f"%in{n}" for n in range(program.num_inputs)),
+             *(f"%out{n}" for n in range(program.num_outputs))]
+    lines = [f"%ports = alloca ptr, i64 {max(len(names), 1)}"]
+    for number, name in enumerate(names):
+        lines += [f"%at{number} = getelementptr ptr, ptr %ports, i64 {number}",
+                  f"store ptr {name}, ptr %at{number}"]
+    arena = "%arena" if has_workspace else "null"
+    lines += [f"%outputs = getelementptr ptr, ptr %ports, i64 {program.num_inputs}",
+              f"call i32 @{symbol}_steps(ptr %ports, ptr %outputs, ptr null, ptr {arena})",
+              "ret void"]
+    params = ", ".join(f"ptr {name}" for name in [*names, *["%arena"] * has_workspace])
+    body = "\n".join(f"  {line}" for line in lines)
+    return "\n".join([functions_text({f"{symbol}_steps": program}, target),
+                      f"define void @{symbol}({params}) {{", body, "}", ""])
+
+
 def _function(symbol: str, program: LaunchProgram, signatures: dict[str, str]) -> str:
     num_outputs = program.num_outputs + bool(program.counts)
     lines = [*_load_ports("inputs", "in", program.num_inputs + program.num_states),

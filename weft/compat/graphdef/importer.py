@@ -18,6 +18,7 @@ from weft.compat.graphdef.names import CONTROL, parse_tensor
 from weft.compat.graphdef.node_order import execution_order, needed, nodes_by_name
 from weft.compat.graphdef.ports import FedTensors, default_outputs, unknown_tensor
 from weft.compat.graphdef.registry import CONVERTERS
+from weft.compat.graphdef.resources import without_resources
 from weft.compat.graphdef.saved_model import is_saved_model, read_saved_model
 from weft.compat.graphdef.state import INITIAL_VALUE, VARIABLES, next_value_name
 from weft.frontend.common.coverage import counted, misspelling, unsupported_operators
@@ -87,9 +88,10 @@ def from_graphdef(graph: GraphDef, *, outputs: Sequence[str] | None = None,
 def _imported(graph: GraphDef, outputs: Sequence[str] | None, inputs: InputShapes | None
               ) -> IRModule:
     source = graph.source
-    nodes, library = functionalize(nodes_by_name(graph.nodes, source), graph.library, source)
+    given = without_resources(nodes_by_name(graph.nodes, source), source)
+    nodes, library = functionalize(given, graph.library, source)
     fed = FedTensors(nodes, inputs or {}, source)
-    wanted = list(default_outputs(graph.nodes) if outputs is None else outputs)
+    wanted = list(default_outputs(given.values()) if outputs is None else outputs)
     _check_targets(wanted, nodes, fed, source)
     targets = [parse_tensor(text).node for text in wanted]
     whole = needed(nodes, targets, fed.complete)

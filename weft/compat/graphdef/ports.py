@@ -8,6 +8,7 @@ from weft import ir
 from weft.compat.graphdef.definitions import ForeignType, NodeDef, ShapeAttr
 from weft.compat.graphdef.lowering import Body, parameter
 from weft.compat.graphdef.names import TensorRef, parse_tensor
+from weft.compat.graphdef.resources import TABLES
 from weft.support.errors import (
     InvalidInputError,
     InvalidModelError,
@@ -18,7 +19,8 @@ from weft.support.suggestion import did_you_mean
 PLACEHOLDERS = ("Placeholder", "PlaceholderV2")
 # Nodes that are no results although they have no readers.
 _NO_RESULT = frozenset({*PLACEHOLDERS, "PlaceholderWithDefault", "Const", "NoOp", "Assert",
-                        "VariableV2", "Variable", "VarHandleOp", "_Arg", "ControlTrigger"})
+                        "VariableV2", "Variable", "VarHandleOp", "_Arg", "ControlTrigger",
+                        *TABLES})
 
 
 def default_outputs(nodes: Iterable[NodeDef]) -> list[str]:

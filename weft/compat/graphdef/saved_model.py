@@ -25,6 +25,7 @@ from weft.compat.graphdef.restoring import keys_of_variables
 from weft.compat.graphdef.state import INITIAL_VALUE, VARIABLES
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, OptionError
+from weft.support.names import claim
 
 FILES = ("saved_model.pb", "saved_model.pbtxt")
 _DEFAULT = "serving_default"
@@ -141,7 +142,7 @@ def _tensor(info: Any, key: str, where: str) -> str:
 def _with_outputs(graph: GraphDef, outputs: Mapping[str, str], where: str) -> GraphDef:
     """The graph with a node for each output, whose name it has. Nodes of such names get others."""
     taken = {node.name for node in graph.nodes}
-    others = {key: _free(f"{key}_inner", taken) for key in outputs if key in taken}
+    others = {key: claim(f"{key}_inner", taken) for key in outputs if key in taken}
     nodes = [_with_names(node, others) for node in graph.nodes]
     for key, text in sorted(outputs.items()):
         if not is_node_name(key):
@@ -178,12 +179,3 @@ def _with_names(node: NodeDef, names: Mapping[str, str]) -> NodeDef:
 
     return dataclasses.replace(node, name=names.get(node.name, node.name),
                                inputs=tuple(map(renamed, node.inputs)))
-
-
-def _free(name: str, taken: set[str]) -> str:
-    free, count = name, 1
-    while free in taken:
-        count += 1
-        free = f"{name}_{count}"
-    taken.add(free)
-    return free

@@ -12,10 +12,10 @@ from typing import Any
 
 from weft.codegen.backend import Backend
 from weft.codegen.launch import LaunchProgram
-from weft.compiler.build.fingerprint import key_of
 from weft.compiler.extensions import is_own
 from weft.runtime.device import HOST
 from weft.support.cache import open_cache
+from weft.support.fingerprint import key_of
 from weft.target import CpuTarget, Target
 
 
@@ -29,6 +29,14 @@ def main_object(backend: Backend[Any], launches: LaunchProgram, target: Target) 
 
     parts = ("main", type(backend).__name__, str(target), repr(launches))
     return next(iter(_kept(backend, parts, built)), None)
+
+
+def loop_object(backend: Backend[Any], symbol: str, launches: LaunchProgram, target: Target, *,
+                has_workspace: bool) -> bytes:
+    """See ``Backend.build_loop``."""
+    parts = ("loop", type(backend).__name__, str(target), symbol, repr(launches))
+    return _kept(backend, parts, lambda: [
+        backend.build_loop(symbol, launches, target, has_workspace=has_workspace)])[0]
 
 
 @functools.lru_cache(maxsize=8)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from weft.codegen import backend_of
-from weft.compiler.build.callbacks import Callback
+from weft.compiler.build.built_kernel import BuiltKernel, KernelFacts, shows_kernels
 from weft.compiler.build.external_kernel import callback_object
-from weft.compiler.build.fingerprint import key_of
 from weft.compiler.build.kernel_set import operator_names
 from weft.compiler.program.in_place import IN_PLACE
 from weft.ir.expr import Function
-from weft.runtime.sizes import Size
 from weft.strategy import LoweredKernel, lower_function
 from weft.support import trace
 from weft.support.cache import DiskCache
 from weft.support.config import config
-from weft.support.dataclass import dataclass
-from weft.support.log import Level, debug, enabled, write_dump
+from weft.support.fingerprint import key_of
+from weft.support.log import debug, enabled, write_dump
 from weft.target import Target
 from weft.tir import Buffer, PrimFunc
 from weft.tir.printer import as_text
@@ -29,11 +25,6 @@ from weft.tir.transform.reuse_input import reuse_input
 from weft.tir.verify import verify_func
 from weft.transform.external.codegen import ObjectCode, PythonCode
 from weft.transform.external.generate_external import external_code_of
-
-
-def shows_kernels() -> bool:
-    """Whether the configuration asks for the stages of kernels; they are then always built here."""
-    return config.dump_dir is not None or bool(config.explain) or enabled(Level.LLVM)
 
 
 def show_kernel(number: int, lowered: LoweredKernel, target: Target) -> None:
@@ -48,49 +39,6 @@ def show_kernel(number: int, lowered: LoweredKernel, target: Target) -> None:
         if folder is not None:
             write_dump(folder, f"k{number:02d}-{func.name}.{stage.suffix}",
                        stage.text(func, target))
-
-
-@dataclass(frozen=True, slots=True)
-class KernelFacts:
-    """The symbol, cost and memory needs of a kernel.
-
-    ``in_place`` is the number of the input whose memory the result must share: the kernel reads
-    the input from the memory of its result. ``None``: the result has its own memory. ``sizes`` are
-    the values of its scalar parameters, which follow the buffers, over the program's symbols.
-    ``seconds`` are predicted, and ``spent`` says on what; those of symbolic kernels are estimated
-    for typical sizes (0: no estimate).
-    """
-
-    symbol: str
-    implementation: str
-    flops: Size
-    bytes_moved: Size
-    workspace_bytes: Size
-    in_place: int | None = None
-    sizes: tuple[Size, ...] = ()
-    seconds: float = 0.0
-    spent: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltKernel:
-    """Facts and object code; ``callback`` is the Python function that the code calls, if any."""
-
-    facts: KernelFacts
-    object_code: bytes
-    callback: Callback | None = None
-
-    def to_bytes(self) -> bytes:
-        """The form in which caches store a kernel and workers send it."""
-        head = json.dumps(asdict(self.facts)).encode()
-        return len(head).to_bytes(4, "little") + head + self.object_code
-
-    @staticmethod
-    def from_bytes(data: bytes | memoryview) -> BuiltKernel:
-        size = int.from_bytes(data[:4], "little")
-        head = json.loads(bytes(data[4 : 4 + size]))
-        facts = dataclasses.replace(KernelFacts(**head), sizes=tuple(head["sizes"]))
-        return BuiltKernel(facts, bytes(data[4 + size :]))
 
 
 def lower_kernel(name: str, function: Function, target: Target,

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from contextvars import copy_context
 from dataclasses import field
 
+from weft.compiler.build.built_kernel import BuiltKernel, shows_kernels
 from weft.compiler.build.external_kernel import check_distinct
-from weft.compiler.build.fingerprint import key_of, note_kernels
-from weft.compiler.build.kernel import BuiltKernel, build_kernel, shows_kernels
 from weft.compiler.build.worker_pool import Worker
 from weft.compiler.build.worker_process import has_spare
 from weft.compiler.extensions import is_self_contained
@@ -27,6 +26,7 @@ from weft.support.cache import DiskCache, open_cache
 from weft.support.config import config
 from weft.support.dataclass import dataclass
 from weft.support.errors import WeftError
+from weft.support.fingerprint import key_of, note_kernels
 from weft.support.log import Level, debug, enabled
 from weft.target import Target
 from weft.tir.transform.registered import TirInsertion
@@ -179,6 +179,8 @@ def _build_missing(
 
 def _build_here(queue: _Queue, first: Sequence[int], kernels: Sequence[KernelSource],
                 target: Target, cache: DiskCache | None, task: progress.Task) -> None:
+    from weft.compiler.build.kernel import build_kernel
+
     pending = deque(first)
     while (number := pending.popleft() if pending else queue.take()) is not None:
         try:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from weft.compiler.build.fingerprint import compiler_digest
 from weft.compiler.build.kept_objects import support_objects
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.build import code_of_source
@@ -20,6 +19,7 @@ from weft.frontend.source import ModelLike, open_source
 from weft.support.cache import DiskCache, Store, recorded_keys
 from weft.support.cache_entry import EntryWriter
 from weft.support.errors import OptionError
+from weft.support.fingerprint import compiler_digest
 from weft.support.private_files import make_private
 from weft.target import Target
 

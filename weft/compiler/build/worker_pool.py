@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import subprocess
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
-from weft.compiler.build.kernel import BuiltKernel
+from weft.compiler.build.built_kernel import BuiltKernel
 from weft.compiler.build.worker_process import start_process
 from weft.compiler.program.program import KernelSource
 from weft.support.config import config
 from weft.support.errors import InternalError, WeftError
 from weft.support.stage_times import collector
 from weft.target import Target
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 def write_frame(stream: IO[bytes], value: Any) -> None:
@@ -49,6 +51,8 @@ class Worker:
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             return
+        import subprocess  # a process runs, so it is imported
+
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()  # the worker exits at the end of its input
         process.stdout.close()

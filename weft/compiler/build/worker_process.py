@@ -6,12 +6,15 @@ model both can do it at the same time. This module imports nothing of the compil
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import weft
 from weft.support.interpreter import interrupts_blocked
+
+if TYPE_CHECKING:
+    import subprocess
 
 _spare: list[subprocess.Popen[bytes]] = []
 
@@ -48,17 +51,19 @@ def stop_spare() -> None:
 
 
 def _started() -> subprocess.Popen[bytes]:
+    import subprocess  # a model whose kernels are cached needs no process
+
     # The child has the import path of this process. Without -P its path would start with the
     # current folder, whose files may be named like modules of the standard library. Little of what
     # it makes is in cycles, and it ends soon, so it does not collect garbage.
-    code = (f"import gc, sys; gc.disable(); sys.path[:] = {_import_path()!r}; "
+    code = (f"import gc, sys; gc.disable(); sys.path[:] = {import_path()!r}; "
             "from weft.compiler.build.worker import main; main()")
     with interrupts_blocked():  # the parent handles Ctrl-C
         return subprocess.Popen([sys.executable, "-P", "-c", code],
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def _import_path() -> list[str]:
+def import_path() -> list[str]:
     """The import path with absolute folders, including the folder of weft itself."""
     folders = [str(Path(folder).absolute()) for folder in sys.path]
     root = str(Path(weft.__file__).resolve().parents[1])

@@ -29,10 +29,9 @@ from weft.compiler.program.lowering import lower_or_refuse, lower_program
 from weft.compiler.program.model_code import NotInPlace, build_model
 from weft.compiler.program.packing import SourceMemory
 from weft.compiler.program.program import Program
-from weft.compiler.program.variants import add_variants
-from weft.compiler.vm.build import build_vm_model
 from weft.frontend.source import Source
 from weft.ir import Constant, post_order
+from weft.ir.deferred import memory_of
 from weft.ir.module import IRModule
 from weft.ir.passes import Instrument, Pass
 from weft.runtime.manifest import Manifest
@@ -171,7 +170,7 @@ class _Forget:
                    seconds: float) -> None:  # noqa: ARG002
         """See ``Instrument``."""
         if after is not before and isinstance(pass_, (FoldConstant, FoldScaleAxis)):
-            self.source.keep_only([node.data for function in after.functions.values()
+            self.source.keep_only([memory_of(node.content) for function in after.functions.values()
                                    for node in post_order(function)
                                    if isinstance(node, Constant)])
 
@@ -198,12 +197,21 @@ def _on_virtual_machine(mod: IRModule, lowered: IRModule, cause: UnsupportedMode
         on_host = replace(options, target=options.host_target, host=None, devices=(),
                           placement=None)
         return _fixed(mod, on_host, memory)
+    from weft.compiler.vm.build import build_vm_model
+
     report(fallbacks.on_virtual_machine(cause))
     code = build_vm_model(lowered, options)
     if code.manifest.vm is not None and code.manifest.vm.has_dynamic_kernels:
         report(fallbacks.kernels_compiled_at_calls(code.manifest, cause,
                                                    asked=not options.symbolic_sizes))
     return code
+
+
+def _with_variants(program: Program, options: CompileOptions) -> Program:
+    from weft.compiler.program.variants import add_variants
+
+    with trace.span("variants"):
+        return add_variants(program, options.target, options.specialize, options.frequent)
 
 
 def _built(program: Program, mod: IRModule, options: CompileOptions,
@@ -216,8 +224,8 @@ def _built(program: Program, mod: IRModule, options: CompileOptions,
     refused: frozenset[str] = frozenset()
     limit = budget
     while True:
-        with trace.span("variants"):
-            program = add_variants(program, options.target, options.specialize)
+        if program.is_symbolic:
+            program = _with_variants(program, options)
         memory = memory or OwnBlock()
         code = _first_code(program, options, memory) if budget is None else \
             build_model(program, options, memory)

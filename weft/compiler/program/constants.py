@@ -11,6 +11,7 @@ import numpy as np
 
 from weft.compiler.program.memory_plan import aligned
 from weft.compiler.program.packing import Packing, SourceMemory
+from weft.ir.deferred import Array, Deferred, copy_elements
 from weft.ir.dtype import DType
 from weft.runtime.arena import AlignedBlock, address_of
 from weft.runtime.manifest import ConstantSpec, Manifest
@@ -40,11 +41,11 @@ class ConstantMemory(Protocol):
 
     source: SourceMemory | None
 
-    def begin(self, constants: Sequence[np.ndarray]) -> None:
+    def begin(self, constants: Sequence[Array]) -> None:
         """Start to copy constants there, before it is known whether they are needed."""
         ...
 
-    def place(self, constants: Sequence[np.ndarray]) -> PlacedConstants:
+    def place(self, constants: Sequence[Array]) -> PlacedConstants:
         """Copy constants there, or find them."""
         ...
 
@@ -67,10 +68,10 @@ class BesideBlock:
         for spec in manifest.constants:
             self._known.setdefault(spec.nbytes, []).append(spec.offset)
 
-    def begin(self, constants: Sequence[np.ndarray]) -> None:
+    def begin(self, constants: Sequence[Array]) -> None:
         """See ``ConstantMemory``; most of them are there."""
 
-    def place(self, constants: Sequence[np.ndarray]) -> PlacedConstants:
+    def place(self, constants: Sequence[Array]) -> PlacedConstants:
         """See ``ConstantMemory``."""
         found = [self._find(array) for array in constants]
         new = [array for array, offset in zip(constants, found, strict=True) if offset is None]
@@ -82,7 +83,7 @@ class BesideBlock:
         return PlacedConstants(tuple(offsets), self._block, self._block.nbytes,
                                (own,) if new else ())
 
-    def _find(self, array: np.ndarray) -> int | None:
+    def _find(self, array: Array) -> int | None:
         raw = _bytes_of(array)
         for offset in self._known.get(raw.nbytes, ()):
             if np.array_equal(self._block[offset : offset + raw.nbytes], raw):
@@ -90,7 +91,7 @@ class BesideBlock:
         return None
 
 
-def constant_layout(constants: Iterable[np.ndarray]) -> tuple[list[int], int]:
+def constant_layout(constants: Iterable[Array]) -> tuple[list[int], int]:
     """The aligned byte offset of every constant, and the size of all."""
     offsets, at = [], 0
     for array in constants:
@@ -100,7 +101,7 @@ def constant_layout(constants: Iterable[np.ndarray]) -> tuple[list[int], int]:
 
 
 def pack_constants(
-    constants: Sequence[np.ndarray], offsets: Sequence[int], total: int
+    constants: Sequence[Array], offsets: Sequence[int], total: int
 ) -> np.ndarray:
     """The constants at their offsets in one block, aligned to 64 bytes and read-only."""
     blob = AlignedBlock(total, purpose="the constants of the program").array
@@ -110,28 +111,27 @@ def pack_constants(
     return blob
 
 
-def pack_into(blob: np.ndarray, constants: Sequence[np.ndarray], offsets: Sequence[int]
+def pack_into(blob: np.ndarray, constants: Sequence[Array], offsets: Sequence[int]
               ) -> Iterator[int]:
     """Copy each constant to its offset; yields how many bytes from the start are there."""
     at = 0
     for array, offset in zip(constants, offsets, strict=True):
         blob[at:offset] = 0  # padding is part of artifacts, and equal models give equal artifacts
         at = offset + array.nbytes
-        place = blob[offset:at].view(array.dtype).reshape(array.shape)
-        np.copyto(place, array)  # packs and transposes
+        copy_elements(blob[offset:at].view(array.dtype).reshape(array.shape), array)
         yield at
     blob[at:] = 0
     yield blob.size
 
 
-def constant_specs(constants: Sequence[np.ndarray], offsets: Sequence[int]
+def constant_specs(constants: Sequence[Array], offsets: Sequence[int]
                    ) -> tuple[ConstantSpec, ...]:
     """The constants as a manifest describes them."""
     return tuple(ConstantSpec(offset, str(DType.of(array.dtype)), tuple(array.shape))
                  for array, offset in zip(constants, offsets, strict=True))
 
 
-def _bytes_of(array: np.ndarray) -> np.ndarray:
+def _bytes_of(array: Array) -> np.ndarray:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
@@ -140,7 +140,7 @@ _HASHED_BYTES = 64 << 10
 _SAMPLES = 64
 
 
-def constant_key(data: np.ndarray) -> tuple[object, ...]:
+def constant_key(data: Array) -> tuple[object, ...]:
     """A key that is equal for arrays with the same bytes, regardless of shape and dtype."""
     raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
     return raw.size, hashlib.blake2b(raw.data, digest_size=32).digest()
@@ -154,13 +154,13 @@ class ConstantPool:
     """
 
     def __init__(self) -> None:
-        self.arrays: list[np.ndarray] = []
+        self.arrays: list[Array] = []
         self._first: dict[int, int] = {}  # number of the first array of each size
         self._is_read: set[int] = set()  # arrays that have been read
         self._known: dict[int, int] = {}  # numbers of arrays, by the identity of the objects
         self._numbers: dict[tuple[object, ...], list[int]] = {}
 
-    def number_of(self, data: np.ndarray) -> int:
+    def number_of(self, data: Array) -> int:
         """The number of the array with the bytes of ``data``; it may have another shape."""
         known = self._known.get(id(data))
         if known is not None:
@@ -178,21 +178,23 @@ class ConstantPool:
         alike.append(len(self.arrays))
         return self._added(data)
 
-    def _added(self, data: np.ndarray) -> int:
+    def _added(self, data: Array) -> int:
         number = self._known[id(data)] = len(self.arrays)
         self.arrays.append(data)  # which keeps the identity
         return number
 
 
-def _key(data: np.ndarray) -> tuple[object, ...]:
+def _key(data: Array) -> tuple[object, ...]:
     """Equal for arrays with the same bytes, of large ones if their elements have one size."""
     if data.nbytes <= _HASHED_BYTES:
         return constant_key(data)
-    positions = np.linspace(0, data.size - 1, _SAMPLES).astype(np.int64)
-    return data.nbytes, data.itemsize, data[np.unravel_index(positions, data.shape)].tobytes()
+    at = np.unravel_index(np.linspace(0, data.size - 1, _SAMPLES).astype(np.int64), data.shape)
+    samples = data.take(at) if isinstance(data, Deferred) else data[at]
+    return data.nbytes, data.itemsize, samples.tobytes()
 
 
-def _have_same_bytes(one: np.ndarray, other: np.ndarray) -> bool:
+def _have_same_bytes(first: Array, second: Array) -> bool:
+    one, other = np.asarray(first), np.asarray(second)
     if one.shape != other.shape:
         one, other = one.reshape(-1), other.reshape(-1)
     bits = np.dtype(f"V{one.itemsize}") if one.itemsize > 8 else np.dtype(f"u{one.itemsize}")
@@ -217,19 +219,19 @@ class SharedBlock:
                 part = self.chunks[0][spec.offset:spec.offset + spec.nbytes]
                 self._offsets.setdefault(constant_key(part), spec.offset)
 
-    def begin(self, constants: Sequence[np.ndarray]) -> None:
+    def begin(self, constants: Sequence[Array]) -> None:
         """See ``ConstantMemory``; the constants are copied when they are placed."""
 
-    def place(self, constants: Sequence[np.ndarray]) -> PlacedConstants:
+    def place(self, constants: Sequence[Array]) -> PlacedConstants:
         """See ``ConstantMemory``; the block is joined at the end."""
         offsets = tuple(map(self.add, constants))
         return PlacedConstants(offsets, np.empty(0, np.uint8), self.nbytes)
 
-    def find(self, array: np.ndarray) -> int | None:
+    def find(self, array: Array) -> int | None:
         """The offset of the bytes of ``array``; ``None`` if the block does not have them."""
         return self._offsets.get(constant_key(array))
 
-    def add(self, array: np.ndarray) -> int:
+    def add(self, array: Array) -> int:
         """The offset of the bytes of ``array``, which are added if the block lacks them."""
         key = constant_key(array)
         if key not in self._offsets:
@@ -256,17 +258,17 @@ class OwnBlock:
     source: SourceMemory | None = None
     _packing: Packing | None = field(default=None, init=False)
 
-    def begin(self, constants: Sequence[np.ndarray]) -> None:
+    def begin(self, constants: Sequence[Array]) -> None:
         """See ``ConstantMemory``."""
         self._packing = self._started(constants)
 
-    def place(self, constants: Sequence[np.ndarray]) -> PlacedConstants:
+    def place(self, constants: Sequence[Array]) -> PlacedConstants:
         """See ``ConstantMemory``."""
         packing = self._packing = self._started(constants)
         packing.finish()
         return PlacedConstants(packing.offsets, packing.block, packing.block.nbytes)
 
-    def _started(self, constants: Sequence[np.ndarray]) -> Packing:
+    def _started(self, constants: Sequence[Array]) -> Packing:
         """The packing of these constants, which starts now unless ``begin`` has started it.
 
         A program that is lowered again may have other constants than at first. The content of some

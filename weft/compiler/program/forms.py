@@ -14,12 +14,12 @@ import weft
 from weft.codegen import backend_of
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.lowering import unsupported_type
+from weft.compiler.program.ports import input_ports, output_ports, spec_of
 from weft.compiler.program.program import Port
 from weft.compiler.program.symbols import undetermined_size
-from weft.compiler.vm.build import spec_of
-from weft.compiler.vm.lower_module import input_ports, is_flat, output_ports
 from weft.frontend.source import Source
 from weft.ir import IRModule, TupleType, is_static
+from weft.ir.types import is_flat
 from weft.runtime.manifest import Manifest
 from weft.support.dataclass import dataclass
 from weft.support.errors import UnsupportedModelError, WeftError

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from weft.compiler.build.kernel_set import kernel_source
+from weft.compiler.build.kernel_set import KernelSet, kernel_source
 from weft.compiler.program.memory_plan import LiveRange, live_ranges
 from weft.compiler.program.program import (
     BufferKind,
@@ -51,6 +51,25 @@ def ask_for_reuse(program: Program) -> Program:
         steps.append(dataclasses.replace(step, kernel=number))
     return dataclasses.replace(program, kernels=tuple(source for _, source in kernels.values()),
                                steps=tuple(steps))
+
+
+def written_over(step: Step, target: BufferRef, kernels: KernelSet, refused: frozenset[str]
+                 ) -> Step | None:
+    """``step`` with a kernel that writes its result over ``target``, which it reads.
+
+    ``None`` if there is none; ``refused`` are digests of kernels that cannot work in place.
+    """
+    function = kernels.sources[step.kernel].function
+    if len(step.writes) != 1 or step.touched.count(target) != 1 \
+            or len(function.params) != len(step.reads):
+        return None
+    number = step.reads.index(target)
+    if not may_take_memory(function, function.params[number]):
+        return None
+    kernel = kernels.number_of(asking(function, number))
+    if kernels.sources[kernel].digest in refused:
+        return None
+    return dataclasses.replace(step, kernel=kernel)
 
 
 def asking(function: Function, number: int) -> Function:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from weft.codegen.launch import Launch, LaunchGuard, LaunchJump, LaunchPath, LaunchProgram
-from weft.compiler.build.kernel import KernelFacts
+from weft.compiler.build.built_kernel import KernelFacts
 from weft.compiler.program.data_sizes import bounds_by_name, largest
 from weft.compiler.program.memory_plan import MemoryPlan
 from weft.compiler.program.program import (

@@ -215,7 +215,7 @@ class _Lowering:
             raise _not_first_order(type(expr).__name__, expr) from None
 
     def _constant(self, node: Constant) -> BufferRef:
-        return BufferRef(BufferKind.CONSTANT, self.constants.number_of(node.data))
+        return BufferRef(BufferKind.CONSTANT, self.constants.number_of(node.content))
 
     def _call(self, call: Call) -> Value:
         if is_reshape(call):

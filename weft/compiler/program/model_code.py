@@ -10,9 +10,9 @@ import weft
 from weft.codegen import backend_of
 from weft.codegen.backend import Backend
 from weft.codegen.launch import LaunchGuard, LaunchPath, LaunchProgram
+from weft.compiler.build.built_kernel import BuiltKernel, KernelFacts
 from weft.compiler.build.callbacks import Callback
 from weft.compiler.build.kept_objects import main_object
-from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.code import ModelCode
 from weft.compiler.program.constants import (
@@ -21,9 +21,6 @@ from weft.compiler.program.constants import (
     PlacedConstants,
     constant_specs,
 )
-from weft.compiler.program.devices.segment_code import segment_object
-from weft.compiler.program.devices.verify_lanes import verify_lanes
-from weft.compiler.program.devices.waits import lane_waits
 from weft.compiler.program.in_place import updates_not_granted
 from weft.compiler.program.launches import launch_program, sized_launches
 from weft.compiler.program.memory_plan import MemoryPlan, plan_memory
@@ -116,6 +113,9 @@ def _code_of(placed: PlacedKernels, constants: PlacedConstants, options: Compile
         devices=tuple(one for one in options.devices if isinstance(one, SimDevice)),
     )
     if placed.on_lanes:
+        from weft.compiler.program.devices.segment_code import segment_object
+        from weft.compiler.program.devices.verify_lanes import verify_lanes
+
         verify_lanes(program, launches, facts, manifest)
         check_memories(manifest, fixed_sizes(manifest))
         mains = (segment_object(backend, launches, manifest, target),)
@@ -161,8 +161,11 @@ def callbacks_of(kernels: Sequence[BuiltKernel]) -> tuple[Callback, ...]:
 
 def _calls(program: Program, launches: LaunchProgram, facts: Sequence[KernelFacts],
            placed: PlacedKernels) -> tuple[KernelCall, ...]:
-    calls = []
-    waits = lane_waits(program, launches.launches, facts) if placed.on_lanes else None
+    calls, waits = [], None
+    if placed.on_lanes:
+        from weft.compiler.program.devices.waits import lane_waits
+
+        waits = lane_waits(program, launches.launches, facts)
     for at, (step, launch) in enumerate(zip(program.steps, launches.launches, strict=True)):
         known = facts[step.kernel]
         moved = known.bytes_moved if step.source is None else \

@@ -18,6 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
+from weft.ir.deferred import Array, copy_elements, memory_of
 from weft.runtime.arena import AlignedBlock, address_of
 from weft.runtime.devices.cpu.host import usable_cpus
 from weft.support.cache_entry import HEADER_BYTES, EntryWriter
@@ -34,8 +35,6 @@ _MAX_THREADS = 4
 _MAPPED_BYTES = 16 << 20
 # The system lets a process write this share of the machine's memory without waiting for the disk.
 _UNHINDERED = 10
-# Columns of a transposed matrix that are copied at once.
-_STRIP = 16
 _PURPOSE = "the constants of the program"
 
 
@@ -60,7 +59,7 @@ class _Part:
 
     start: int
     end: int
-    views: tuple[tuple[int, int, np.ndarray], ...]
+    views: tuple[tuple[int, int, Array], ...]
 
     def pack(self, to: np.ndarray) -> None:
         """Copy the views to memory for this part."""
@@ -69,7 +68,7 @@ class _Part:
             first = start - self.start
             to[at:first] = 0  # padding is part of artifacts, and equal models give equal artifacts
             at = first + source.nbytes
-            _copy(to[first:at].view(source.dtype).reshape(source.shape), source)
+            copy_elements(to[first:at].view(source.dtype).reshape(source.shape), source)
         to[at:] = 0
 
 
@@ -80,7 +79,7 @@ class Packing:
     ``memory`` forgets each source that no part reads any more.
     """
 
-    def __init__(self, constants: Sequence[np.ndarray], sources: Sequence[np.ndarray],
+    def __init__(self, constants: Sequence[Array], sources: Sequence[Array],
                  offsets: Sequence[int], total: int, entry: EntryWriter | None = None,
                  memory: SourceMemory | None = None) -> None:
         self._file = -1
@@ -89,15 +88,15 @@ class Packing:
         self.entry = entry
         self.block = np.empty(0, np.uint8)
         self._total = total
-        self._file = entry.file() if entry is not None and _is_mapped(total, sources) else -1
+        self._file = entry.file(total) if entry is not None and _is_mapped(total, sources) else -1
         self.is_mapped = self._file >= 0
         if not self.is_mapped:
             self.block = AlignedBlock(total, purpose=_PURPOSE).array
         self._parts = [*_parts(sources, self.offsets, total)]
         self._forgetting = None
         if memory is not None:
-            memory.keep_only(sources)
-            self._forgetting = _Forgetting([view for part in self._parts
+            memory.keep_only([*map(memory_of, sources)])
+            self._forgetting = _Forgetting([memory_of(view) for part in self._parts
                                             for _, _, view in part.views], memory)
         self._left = iter(self._parts)
         self._written: list[_Part] = []  # to the file
@@ -112,12 +111,12 @@ class Packing:
         for thread in self._threads:
             thread.start()
 
-    def is_of(self, constants: Sequence[np.ndarray]) -> bool:
+    def is_of(self, constants: Sequence[Array]) -> bool:
         """Whether these are the constants, in this order."""
         return len(constants) == len(self.originals) and all(
             one is other for one, other in zip(constants, self.originals, strict=True))
 
-    def copy_of(self, array: np.ndarray) -> np.ndarray:
+    def copy_of(self, array: Array) -> Array:
         """The copy in the block of a constant that may have been forgotten."""
         for known, offset in zip(self.originals, self.offsets, strict=True):
             if known is array:
@@ -207,7 +206,7 @@ class Packing:
             return next(self._left, None)
 
 
-def _is_mapped(total: int, sources: Sequence[np.ndarray]) -> bool:
+def _is_mapped(total: int, sources: Sequence[Array]) -> bool:
     """Whether a block of these bytes is to be the file of the cache.
 
     Not if writing would have to wait for the disk, unless most weights are mapped from files
@@ -215,7 +214,8 @@ def _is_mapped(total: int, sources: Sequence[np.ndarray]) -> bool:
     """
     if total < _MAPPED_BYTES or not hasattr(os, "pwrite"):
         return False
-    if 2 * sum(one.nbytes for one in sources if mapped_file(one) is not None) > total:
+    mapped = sum(one.nbytes for one in sources if mapped_file(memory_of(one)) is not None)
+    if 2 * mapped > total:
         return True
     return total <= os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE // _UNHINDERED
 
@@ -225,10 +225,10 @@ def _thread(run: Callable[[], None], name: str) -> threading.Thread:
     return threading.Thread(target=copy_context().run, args=(run,), daemon=True, name=name)
 
 
-def _parts(sources: Sequence[np.ndarray], offsets: Sequence[int], total: int) -> Iterator[_Part]:
+def _parts(sources: Sequence[Array], offsets: Sequence[int], total: int) -> Iterator[_Part]:
     """The parts of a block, which have ``PART_BYTES`` each."""
     numbers = itertools.count()
-    views: list[tuple[int, int, np.ndarray]] = []
+    views: list[tuple[int, int, Array]] = []
     start = 0
     for source, offset in zip(sources, offsets, strict=True):
         at, last = offset, offset + source.nbytes
@@ -248,17 +248,7 @@ def _parts(sources: Sequence[np.ndarray], offsets: Sequence[int], total: int) ->
     yield _Part(start, total, tuple(views))
 
 
-def _copy(to: np.ndarray, source: np.ndarray) -> None:
-    """Copy to contiguous memory; a transposed source in strips, whose rows stay in the caches."""
-    if source.ndim > 1 and source.shape[-1] > _STRIP and source.strides[-1] != source.itemsize \
-            and source.itemsize in source.strides:
-        for first in range(0, source.shape[-1], _STRIP):
-            np.copyto(to[..., first : first + _STRIP], source[..., first : first + _STRIP])
-    else:
-        np.copyto(to, source)
-
-
-def _range(array: np.ndarray, first: int, last: int) -> Iterator[np.ndarray]:
+def _range(array: Array, first: int, last: int) -> Iterator[Array]:
     """The elements ``first`` to ``last`` of an array, in the order of its axes, as views of it."""
     if last - first == array.size:
         yield array

@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from weft.codegen import backend_of
+from weft.compiler.build.built_kernel import BuiltKernel, KernelFacts
 from weft.compiler.build.kept_objects import support_objects
-from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.build.kernels import build_kernels, try_build_kernels
 from weft.compiler.fallbacks import kernel_on_host, kernels_beside_host
 from weft.compiler.options import CompileOptions
-from weft.compiler.program.devices.build import build_partitioned
 from weft.compiler.program.devices.copies import with_copies
 from weft.compiler.program.devices.order import copies_early, host_steps_late
 from weft.compiler.program.devices.regions import (
@@ -133,6 +132,8 @@ def build_placed(program: Program, options: CompileOptions) -> PlacedKernels:
     backend = options.backend
     spaces = tuple(backend.memory_spaces)
     if backend.launcher.runs_devices_at_once:
+        from weft.compiler.program.devices.build import build_partitioned
+
         placed, kernels = build_partitioned(program, options, _COPY)
         return PlacedKernels(copies_early(placed), kernels, support_objects(backend, target),
                              spaces, on_lanes=True, late_copies=placed)

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
 from weft.codegen.launch import Loop
 from weft.ir import Dim, Function, SymDim, TensorType, dim_mul, dim_product, is_static
 from weft.runtime.device import HOST, Device
 from weft.support.dataclass import dataclass
 
 if TYPE_CHECKING:
+    from weft.ir.deferred import Array
     from weft.strategy.variants import Variant
 
 
@@ -175,7 +174,7 @@ class Program:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     output_is_tuple: bool
-    constants: tuple[np.ndarray, ...]
+    constants: tuple[Array, ...]
     temporaries: tuple[Dim, ...]
     kernels: tuple[KernelSource, ...]
     steps: tuple[Step, ...]

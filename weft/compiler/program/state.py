@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from weft.compiler.build.kernel_set import KernelSet
-from weft.compiler.program.in_place import asking, may_take_memory
+from weft.compiler.program.in_place import written_over
 from weft.compiler.program.program import BufferKind, BufferRef, Program, Step, bytes_of
 from weft.compiler.program.step_writer import copy_function
 from weft.ir.types import TensorType, is_static
@@ -102,18 +102,13 @@ class _Binder:
             return False
         at = writers[0]
         step = self.steps[at]
-        function = self.kernels.sources[step.kernel].function
         is_last = not any(old in later.touched for later in self.steps[at + 1:])
-        if step.path or len(step.writes) != 1 or step.touched.count(old) != 1 or not is_last \
-                or len(function.params) != len(step.reads):
+        if step.path or not is_last:
             return False
-        number = step.reads.index(old)
-        if not may_take_memory(function, function.params[number]):
+        updating = written_over(step, old, self.kernels, self.refused)
+        if updating is None:
             return False
-        kernel = self.kernels.number_of(asking(function, number))
-        if self.kernels.sources[kernel].digest in self.refused:
-            return False
-        self.steps[at] = dataclasses.replace(step, kernel=kernel)
+        self.steps[at] = updating
         return True
 
     def _copy(self, type_: TensorType, source: BufferRef, target: BufferRef) -> None:

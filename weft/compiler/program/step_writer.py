@@ -8,12 +8,11 @@ it updates the buffer.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from weft.compiler.build.kernel_set import KernelSet
-from weft.compiler.program.in_place import asking, may_take_memory
+from weft.compiler.program.in_place import written_over
 from weft.compiler.program.program import (
     BufferKind,
     BufferRef,
@@ -170,28 +169,12 @@ class StepWriter:
         first = writers[0]
         if any(target in step.touched for step in self.steps[first + 1:]):
             return False  # the old value is still read
-        if target in self.steps[first].touched and not self._update_in_place(first, target):
-            return False
+        if target in self.steps[first].touched:
+            updating = written_over(self.steps[first], target, self.kernels, self._refused)
+            if updating is None:
+                return False
+            self.steps[first] = updating
         self._move({source: target}, first)
-        return True
-
-    def _update_in_place(self, at: int, target: BufferRef) -> bool:
-        """Make step ``at`` write its result over ``target``, which it reads.
-
-        Returns ``False``, and changes nothing, if the kernel cannot work in place.
-        """
-        step = self.steps[at]
-        function = self.kernels.sources[step.kernel].function
-        if len(step.writes) != 1 or step.touched.count(target) != 1 \
-                or len(function.params) != len(step.reads):
-            return False
-        number = step.reads.index(target)
-        if not may_take_memory(function, function.params[number]):
-            return False
-        kernel = self.kernels.number_of(asking(function, number))
-        if self.kernels.sources[kernel].digest in self._refused:
-            return False
-        self.steps[at] = dataclasses.replace(step, kernel=kernel)
         return True
 
     def _move(self, refs: dict[BufferRef, BufferRef], first: int) -> None:

@@ -16,7 +16,7 @@ from weft.compiler.program.program import KernelVariant, Program
 from weft.ir import Function, SizeRange, SymDim, name_of
 from weft.ir.size_syntax import parse_size
 from weft.strategy.size_vars import symbols_of
-from weft.strategy.specialize import specialize
+from weft.strategy.specialize import rounds_alike, specialize
 from weft.strategy.variants import (
     SizeCondition,
     Variant,
@@ -35,19 +35,20 @@ Specialize: TypeAlias = "Sequence[Sequence[tuple[str, SizeRange]]]"
 MAX_VARIANTS = 12
 
 
-def add_variants(program: Program, target: Target, wanted: Specialize) -> Program:
+def add_variants(program: Program, target: Target, wanted: Specialize,
+                 frequent: Specialize = ()) -> Program:
     """The program with the variants that the user wants, and those that pay by the cost model.
 
+    Kernels that give the same bits at any sizes have variants for the ``frequent`` ones too.
     Raises ``OptionError`` for a symbol that the program lacks.
     """
-    if not program.is_symbolic:
-        return program
-    sizes = _sizes_of(program, wanted)
+    sizes, often = _sizes_of(program, wanted), _sizes_of(program, frequent)
     kernels = KernelSet.of(program.kernels)
     variants: dict[int, tuple[KernelVariant, ...]] = {}
     for number, source in enumerate(program.kernels):
         found = []
-        for conditions in _conditions(source.function, target, sizes):
+        own = [*sizes, *often] if often and rounds_alike(source.function) else sizes
+        for conditions in _conditions(source.function, target, own):
             made = specialize(source.function, conditions)
             if made is not None and len(found) < MAX_VARIANTS:
                 found.append(KernelVariant(kernels.number_of(made.function), conditions,

@@ -13,7 +13,7 @@ from dataclasses import field
 from typing import TypeAlias
 
 from weft.codegen.launch import Launch, LaunchGuard, LaunchProgram
-from weft.compiler.build.kernel import KernelFacts
+from weft.compiler.build.built_kernel import KernelFacts
 from weft.compiler.program.program import (
     BufferKind,
     BufferRef,

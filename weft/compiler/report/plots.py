@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from weft.support.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from weft.compiler.autotune import TuningReport
     from weft.runtime.profile import Profile
 
 _LABELS, _WIDTH, _ROW, _TOP = 330, 480, 20, 44
@@ -92,16 +91,6 @@ def profile_plot(title: str, profile: Profile) -> str:
             for k in profile.kernels]
     return bars_svg(title, bars, note="time of all calls of each kernel; the mark is the limit of "
                                       "the machine")
-
-
-def tuning_plot(title: str, report: TuningReport) -> str:
-    """The time of the model's choice for each kernel, and of the fastest."""
-    chosen = sorted(report.tuned, key=lambda k: -k.seconds[k.chosen_by_model])
-    bars = [Bar(k.text, k.seconds[k.chosen_by_model],
-                f"{k.seconds[k.chosen_by_model] * 1e6:.1f} us, {k.gain:.2f}x",
-                k.seconds[k.fastest]) for k in chosen]
-    return bars_svg(title, bars, note="time of the implementation that the cost model chose; the "
-                                      "mark is the fastest")
 
 
 def errors_plot(title: str, tensors: Sequence[tuple[str, float]], bound: float) -> str:

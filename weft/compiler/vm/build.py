@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import weft
 from weft.codegen import backend_of
+from weft.compiler.build.built_kernel import BuiltKernel
 from weft.compiler.build.kept_objects import support_objects
-from weft.compiler.build.kernel import BuiltKernel
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.constants import constant_layout, constant_specs, pack_constants
@@ -15,14 +15,15 @@ from weft.compiler.program.model_code import (
     ModelCode,
     callbacks_of,
 )
-from weft.compiler.program.program import KernelSource, Port
-from weft.compiler.vm.function_builder import tensors_of
+from weft.compiler.program.ports import spec_of, tensors_of
+from weft.compiler.program.program import KernelSource
+from weft.compiler.vm.bounded_loop import build_bounded_loop, is_bounded_loop
 from weft.compiler.vm.lower_module import VmSource, lower_module
 from weft.compiler.vm.verify import verify_bytecode
-from weft.ir import AnyDim, Function, IRModule, TensorType, is_static, size_of_dim
+from weft.ir import Function, IRModule, TensorType, is_static
 from weft.ir.dynamic import bounds_of, needs_values, result_types, value_params
 from weft.runtime.device import HOST
-from weft.runtime.manifest import Manifest, TensorSpec
+from weft.runtime.manifest import Manifest
 from weft.runtime.sizes import evaluate
 from weft.runtime.vm.program import TensorForm, VmKernel, VmProgram
 from weft.runtime.vm.text import as_text
@@ -45,23 +46,34 @@ def build_vm_model(mod: IRModule, options: CompileOptions) -> ModelCode:
     with trace.span("lower program"):
         source = lower_module(mod)
         verify_bytecode(source.functions)
-    fixed = [kernel for kernel in source.kernels if has_fixed_sizes(kernel.function)]
+    loops = {kernel.name: build_bounded_loop(kernel, options) for kernel in source.kernels
+             if is_bounded_loop(kernel.function)}
+    fixed = [kernel for kernel in source.kernels
+             if kernel.name not in loops and has_fixed_sizes(kernel.function)]
     codes = build_kernels(fixed, options.target, options.extensions.tir_passes)
     built = iter(codes)
     kernels: list[VmKernel] = []
-    objects: list[bytes] = []
+    # Loops may call the same kernels.
+    objects = {one.facts.symbol: one.object_code for _, called, _ in loops.values()
+               for one in called}
     for kernel in source.kernels:
-        if has_fixed_sizes(kernel.function):
+        if kernel.name in loops:
+            made, _, objects[kernel.name] = loops[kernel.name]
+            kernels.append(made)
+        elif has_fixed_sizes(kernel.function):
             code = next(built)
             kernels.append(vm_kernel(kernel, code))
-            objects.append(code.object_code)
+            objects[code.facts.symbol] = code.object_code
         else:
             kernels.append(_dynamic_kernel(kernel))
     support = support_objects(backend, options.target)
     offsets, total = constant_layout(source.constants)
     manifest = _manifest(source, kernels, offsets, total, options.target)
-    return ModelCode(manifest, (*objects, *support),
-                     pack_constants(source.constants, offsets, total), callbacks_of(codes))
+    called = {one.facts.symbol: one for _, built_, _ in loops.values() for one in built_}
+    called |= {code.facts.symbol: code for code in codes}
+    return ModelCode(manifest, (*objects.values(), *support),
+                     pack_constants(source.constants, offsets, total),
+                     callbacks_of([*called.values()]))
 
 
 def program_text(source: VmSource) -> str:
@@ -112,10 +124,3 @@ def _manifest(source: VmSource, kernels: Sequence[VmKernel], offsets: Sequence[i
         constants=constant_specs(source.constants, offsets),
         output_is_tuple=source.output_is_tuple, weft_version=weft.__version__, vm=program,
     )
-
-
-def spec_of(port: Port) -> TensorSpec:
-    """An input or output as the manifest describes it; symbolic dimensions are texts."""
-    shape = tuple("?" if isinstance(size, AnyDim) else size_of_dim(size)
-                  for size in port.type.shape)
-    return TensorSpec(port.name, str(port.type.dtype), shape)

@@ -6,27 +6,9 @@ from collections.abc import Sequence
 
 from weft.compiler.vm.blocks import Block, linearize, topological_order
 from weft.compiler.vm.liveness import insert_frees
-from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.types import TupleType, Type
 from weft.runtime.vm.bytecode import GetItem, Instruction, MakeTuple
 from weft.runtime.vm.program import VmFunction
-from weft.support.errors import UnsupportedModelError
-
-
-def tensors_of(type_: Type) -> list[TensorType]:
-    """The tensor types of a (nested) tuple, in order; ``UnsupportedModelError`` for others."""
-    flat: list[TensorType] = []
-    pending = [type_]
-    while pending:
-        current = pending.pop()
-        if isinstance(current, TupleType):
-            pending.extend(reversed(current.fields))
-        elif isinstance(current, TensorType):
-            flat.append(current)
-        else:
-            raise UnsupportedModelError("unsupported type of a program input or output",
-                                        expected="tensors and tuples of tensors",
-                                        got=str(current))
-    return flat
 
 
 class FunctionBuilder:

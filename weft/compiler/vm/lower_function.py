@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.compiler.program.lowering import alias_of, primitive_of
+from weft.compiler.program.ports import tensors_of
 from weft.compiler.vm.blocks import Block
-from weft.compiler.vm.function_builder import FunctionBuilder, tensors_of
+from weft.compiler.vm.bounded_loop import BoundedLoop
+from weft.compiler.vm.function_builder import FunctionBuilder
 from weft.compiler.vm.tables import Captures, Pending, Tables
 from weft.ir import Op, TensorType, is_static
 from weft.ir.expr import (
@@ -280,13 +282,21 @@ class _Lowering:
         return callee if isinstance(callee, Function) and is_primitive(callee) else None
 
     def _is_function_call(self, call: Call) -> bool:
-        return not isinstance(call.op, Constructor) and self._kernel_of(call) is None
+        return not isinstance(call.op, Constructor) and self._kernel_of(call) is None \
+            and self._loop_of(call) is None
+
+    def _loop_of(self, call: Call) -> BoundedLoop | None:
+        return self.tables.loop(call.op) if isinstance(call.op, GlobalVar) else None
 
     def _call(self, call: Call) -> int:
         kernel = self._kernel_of(call)
         if kernel is not None:
             return invoke_kernel(self.builder, self.tables, kernel, self._operands(call.args))
         args = self._operands(call.args)
+        loop = self._loop_of(call)
+        if loop is not None:
+            constants = [self._operand(Constant(data)) for data in loop.constants]
+            return invoke_kernel(self.builder, self.tables, loop.function, (*args, *constants))
         result = self.builder.new_register()
         if isinstance(call.op, Constructor):
             self.builder.emit(bc.MakeData(result, call.op.tag, call.op.name, args))

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.compiler.program.ports import input_ports, output_ports, tensors_of
 from weft.compiler.program.program import KernelSource, Port
-from weft.compiler.vm.function_builder import FunctionBuilder, tensors_of
+from weft.compiler.vm.function_builder import FunctionBuilder
 from weft.compiler.vm.lower_function import lower_function
 from weft.compiler.vm.tables import Tables
 from weft.ir.expr import Function, GlobalVar
-from weft.ir.module import IRModule, port_names
-from weft.ir.types import FuncType, RefType, TensorType, TupleType, Type, component_types
+from weft.ir.module import IRModule
+from weft.ir.types import FuncType, RefType, TupleType, Type, component_types, is_flat
 from weft.runtime.vm.bytecode import Call, MakeTuple, Return, TailCall
 from weft.runtime.vm.program import ENTRY, VmFunction
 from weft.support.dataclass import dataclass
@@ -82,18 +83,6 @@ def _entry_function(main: Function, result_type: Type, tables: Tables) -> VmFunc
     return builder.finish()
 
 
-def is_flat(type_: Type) -> bool:
-    """Whether the type is a tensor or a (nested) tuple of tensors."""
-    pending = [type_]
-    while pending:
-        current = pending.pop()
-        if isinstance(current, TupleType):
-            pending.extend(current.fields)
-        elif not isinstance(current, TensorType):
-            return False
-    return True
-
-
 def _check_result(type_: Type) -> None:
     pending = [type_]
     while pending:
@@ -105,23 +94,3 @@ def _check_result(type_: Type) -> None:
                 help="call the function, or read the reference, in the program",
             )
         pending.extend(component_types(current))
-
-
-def input_ports(mod: IRModule, main: Function) -> tuple[Port, ...]:
-    """One port per tensor that ``main`` takes, with the input names of the module."""
-    ports: list[Port] = []
-    for parameter in main.params:
-        types = tensors_of(type_of(parameter))
-        suffixes = [""] if len(types) == 1 else [f".{i}" for i in range(len(types))]
-        ports += [Port(parameter.name + s, t) for s, t in zip(suffixes, types, strict=True)]
-    names = mod.attrs.get("input_names")
-    if isinstance(names, (tuple, list)) and len(names) == len(ports):
-        ports = [Port(str(n), p.type) for n, p in zip(names, ports, strict=True)]
-    return tuple(ports)
-
-
-def output_ports(mod: IRModule, result_type: Type) -> tuple[Port, ...]:
-    """One port per tensor of a result, with the output names of the module."""
-    types = tensors_of(result_type)
-    names = port_names(mod.attrs.get("output_names"), "output", len(types))
-    return tuple(Port(n, t) for n, t in zip(names, types, strict=True))

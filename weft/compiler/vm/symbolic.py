@@ -13,16 +13,15 @@ from itertools import chain
 
 import weft
 from weft.codegen import backend_of
-from weft.compiler.build.kernel import KernelFacts
+from weft.compiler.build.built_kernel import KernelFacts
 from weft.compiler.build.kernel_set import kernel_source
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.fallbacks import permits_another_plan
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.code import ModelCode
+from weft.compiler.program.ports import spec_of, tensors_of
 from weft.compiler.program.program import KernelSource, Port, Program, Step
 from weft.compiler.program.symbols import sizes_to_check, symbol_specs
-from weft.compiler.vm.build import spec_of
-from weft.compiler.vm.function_builder import tensors_of
 from weft.compiler.vm.specialize import parsed_kernel, with_shapes
 from weft.ir import (
     AnyDim,

@@ -8,6 +8,7 @@ import numpy as np
 
 from weft.compiler.build.kernel_set import KernelSet
 from weft.compiler.program.constants import constant_key
+from weft.compiler.vm.bounded_loop import BoundedLoop, bounded_loop
 from weft.ir import IRModule, binders, children, post_order
 from weft.ir.expr import Constructor, Expr, Function, GlobalVar, Let, Var
 from weft.support.dataclass import dataclass
@@ -69,6 +70,7 @@ class Tables:
         self.count = 0
         self._constants: dict[tuple[object, ...], int] = {}
         self._functions: dict[Expr | str, int] = {}
+        self._loops: dict[str, BoundedLoop | None] = {}
 
     def constant(self, data: np.ndarray) -> int:
         """The number of a constant; equal arrays share one."""
@@ -91,6 +93,12 @@ class Tables:
         own = captures.own_name.get(function) if captures else None
         label = f"{name}.{own.name if own else 'fn'}"
         return self._number(function, Pending(label, function, captured, own, captures))
+
+    def loop(self, var: GlobalVar) -> BoundedLoop | None:
+        """The loop that a global function is, if it becomes a kernel."""
+        if var.name not in self._loops:
+            self._loops[var.name] = bounded_loop(self.mod, var.name)
+        return self._loops[var.name]
 
     def reserve(self) -> int:
         """A new function number; the caller supplies the function."""

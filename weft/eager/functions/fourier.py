@@ -72,33 +72,42 @@ def _scale(size: int, norm: str | None, inverse: bool) -> float:
 
 def _along(x: _Pair, axis: int, norm: str | None, *, inverse: bool) -> _Pair:
     """The transform along an axis."""
-    rank, size = x.real.ndim, x.real.shape[axis]
+    size = x.real.shape[axis]
+    found = call("dft", *x, inverse=inverse, axis=axis - x.real.ndim)
+    scale = _scale(size, norm, inverse) * (size if inverse else 1)
+    return _Pair(*(found if scale == 1 else [part * scale for part in found]))
+
+
+def _of_real(x: Any, axis: int, norm: str | None, *, inverse: bool) -> _Pair:
+    """The frequencies of real numbers along an axis that are not redundant by symmetry.
+
+    Of the inverse transform they are the conjugates, divided by the size.
+    """
+    rank, size = x.ndim, x.shape[axis]
     order = (*(a for a in range(rank) if a != axis), axis)
     back = tuple(int(a) for a in np.argsort(order))
-    parts = x if axis == rank - 1 else [call("transpose", p, axes=order) for p in x]
-    found = call("dft", *parts, inverse=inverse)
-    scale = _scale(size, norm, inverse) * (size if inverse else 1)
-    if scale != 1:
-        found = [part * scale for part in found]
-    if axis != rank - 1:
-        found = [call("transpose", part, axes=back) for part in found]
-    return _Pair(*found)
+    is_last = axis == rank - 1
+    real, imag = call("rdft", x if is_last else call("transpose", x, axes=order))
+    scale = _scale(size, norm, inverse)
+    parts = [real, -imag if inverse else imag]
+    parts = parts if scale == 1 else [part * scale for part in parts]
+    return _Pair(*(parts if is_last else [call("transpose", part, axes=back) for part in parts]))
 
 
-def _half(x: _Pair, axis: int) -> _Pair:
-    """The frequencies that are not redundant by symmetry."""
-    return _resized(x, x.real.shape[axis] // 2 + 1, axis)
+def _to_real_along(x: _Pair, size: int, axis: int, norm: str | None, *, inverse: bool) -> Any:
+    """The ``size`` real numbers along an axis whose frequencies up to half of the size are given.
 
-
-def _mirrored(x: _Pair, size: int, axis: int) -> _Pair:
-    """All ``size`` elements along an axis, of which the second half are conjugates."""
+    The transform that is not an inverse is one of the conjugates, times the size.
+    """
     x = _resized(x, size // 2 + 1, axis)
-    places = np.arange(size)
-    is_first = places <= size // 2
-    at = np.where(is_first, places, size - places)
-    sign = np.where(is_first, 1.0, -1.0).reshape(-1, *(1,) * (x.real.ndim - axis - 1))
-    real, imag = (call("take", part, at, axis=axis) for part in x)
-    return _Pair(real, imag * sign.astype(x.real.dtype.numpy))
+    rank = x.real.ndim
+    order = [*(a for a in range(rank) if a != axis), axis]
+    parts = [part if axis == rank - 1 else call("transpose", part, axes=tuple(order)) for part in x]
+    found = call("irdft", parts[0], parts[1] if inverse else -parts[1], size=size)
+    scale = _scale(size, norm, inverse) * size
+    found = found if scale == 1 else found * scale
+    back = tuple(int(a) for a in np.argsort(order))
+    return found if axis == rank - 1 else call("transpose", found, axes=back)
 
 
 def _axes(x: _Pair, s: Any, dim: Any) -> tuple[list[int], list[int | None]]:
@@ -136,7 +145,8 @@ def _from_real(input: Any, s: Any, dim: Any, norm: str | None, inverse: bool, wh
     """Of a real tensor: the last axis first, of whose result a half is kept."""
     x = _real(input, what)
     axes, sizes = _axes(x, s, dim)
-    x = _half(_transformed(x, axes[-1:], sizes[-1:], norm, inverse), axes[-1])
+    size = x.real.shape[axes[-1]] if sizes[-1] is None else sizes[-1]
+    x = _of_real(_resized(x, size, axes[-1]).real, axes[-1], norm, inverse=inverse)
     return wrap(joined(*_transformed(x, axes[:-1], sizes[:-1], norm, inverse)))
 
 
@@ -149,7 +159,7 @@ def _to_real(input: Any, s: Any, dim: Any, norm: str | None, inverse: bool) -> A
     size = 2 * (x.real.shape[last] - 1) if sizes[-1] is None else sizes[-1]
     if size < 1:
         raise InvalidInputError("a Fourier transform of no elements", got=size)
-    return _along(_mirrored(x, size, last), last, norm, inverse=inverse).real
+    return _to_real_along(x, size, last, norm, inverse=inverse)
 
 
 def _one(n: int | None) -> tuple[int] | None:

@@ -8,7 +8,10 @@ the bit.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import ml_dtypes
@@ -88,24 +91,52 @@ def _array(key: Any) -> tuple[np.ndarray, Any]:
 default_generator = Generator(0)
 
 
+class _OfThread(threading.local):
+    own: Generator | None = None
+
+
+_OF_THREAD = _OfThread()
+
+
+def current_generator() -> Generator:
+    """The generator of draws that name none: the thread's own, or ``default_generator``."""
+    return _OF_THREAD.own or default_generator
+
+
+@contextlib.contextmanager
+def own_generator(state: Tensor) -> Iterator[None]:
+    """Give this thread a generator of its own, which starts from ``state``.
+
+    A rank that is a thread must draw what it would draw as a process, where no other rank moves
+    the key between its draws.
+    """
+    before, own = _OF_THREAD.own, Generator()
+    own.set_state(state)
+    _OF_THREAD.own = own
+    try:
+        yield
+    finally:
+        _OF_THREAD.own = before
+
+
 def manual_seed(seed: int) -> Generator:
     """Start the stream of ``seed`` in the default generator."""
-    return default_generator.manual_seed(seed)
+    return current_generator().manual_seed(seed)
 
 
 def initial_seed() -> int:
     """The seed of the default generator."""
-    return default_generator.initial_seed()
+    return current_generator().initial_seed()
 
 
 def get_rng_state() -> Tensor:
     """The state of the default generator."""
-    return default_generator.get_state()
+    return current_generator().get_state()
 
 
 def set_rng_state(state: Any) -> None:
     """Continue the default generator from a state."""
-    default_generator.set_state(state)
+    current_generator().set_state(state)
 
 
 def _float(dtype: Any) -> Any:
@@ -125,7 +156,7 @@ def uniform(size: tuple[int, ...], low: float, high: float, d: Any,
             generator: Generator | None) -> Node:
     """Numbers uniformly distributed from ``low`` (inclusive) to ``high``."""
     drawn = _drawn_in(d)
-    source = generator or default_generator
+    source = generator or current_generator()
     return cast(source.draw("random.uniform", *_two(drawn, low, high), out_shape=size), d)
 
 
@@ -133,7 +164,7 @@ def normal_node(size: tuple[int, ...], mean: float, std: float, d: Any,
                 generator: Generator | None) -> Node:
     """Normally distributed numbers."""
     drawn = _drawn_in(d)
-    source = generator or default_generator
+    source = generator or current_generator()
     return cast(source.draw("random.normal", *_two(drawn, mean, std), out_shape=size), d)
 
 
@@ -142,7 +173,7 @@ def integers(size: tuple[int, ...], low: int, high: int, d: Any, generator: Gene
     """Integers from ``low`` (inclusive) to ``high``."""
     if low >= high:
         raise InvalidInputError("random integers of an empty range", got=f"{low} to {high}")
-    source = generator or default_generator
+    source = generator or current_generator()
     node = source.draw("random.randint", out_shape=size, start=int(low), stop=int(high),
                        dtype=int64.ir)
     return cast(node, d)
@@ -186,7 +217,7 @@ def randint(low: int, high: Any = None, size: Any = None, *, generator: Generato
 @factory
 def randperm(n: int, *, generator: Generator | None = None, dtype: Any = None) -> Tensor:
     """The integers below ``n`` in random order."""
-    source = generator or default_generator
+    source = generator or current_generator()
     bits = source.draw("random.threefry_generate", out_shape=(n,), dtype=uint64.ir)
     order = record("argsort", (bits,), {"axis": 0})
     return wrap(order if dtype is None else cast(order, as_dtype(dtype)))
@@ -199,7 +230,7 @@ def bernoulli(input: Any, p: Any = None, *, generator: Generator | None = None) 
     d = node.sig.out.dtype
     drawn = _drawn_in(d)
     odds = cast(node, drawn) if p is None else as_node(full_of(node.sig.out.shape, p, drawn))
-    return wrap(cast((generator or default_generator).draw("random.bernoulli", odds), d))
+    return wrap(cast((generator or current_generator()).draw("random.bernoulli", odds), d))
 
 
 def full_of(shape: tuple[int, ...], value: Any, d: Any) -> Any:
@@ -219,7 +250,7 @@ def multinomial(input: Any, num_samples: int, replacement: bool = False, *,
     node = as_node(input)
     if node.sig.out.dtype.itemsize == 2:
         node = cast(node, as_dtype("float32"))
-    source = generator or default_generator
+    source = generator or current_generator()
     if replacement or num_samples == 1:
         drawn = source.draw("random.multinomial", node, num_samples=num_samples)
         drawn.args[0].check = weights(node, "multinomial")

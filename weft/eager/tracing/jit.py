@@ -11,15 +11,15 @@ import numpy as np
 
 from weft.eager.cell import MODE, Cell, bind, node_of
 from weft.eager.checks import Check, first_failure
-from weft.eager.device import compiled, resolved
+from weft.eager.device import compiled
 from weft.eager.evaluate import value_of
 from weft.eager.loop import is_endless
 from weft.eager.node import NUMBER, Node, Spec
 from weft.eager.record import made
-from weft.eager.tracing.calls import Arguments, Signature, on_device
+from weft.eager.tracing.calls import Arguments
 from weft.eager.tracing.graph import device_of, graph_module, order_of
 from weft.eager.tracing.memory import array_of
-from weft.eager.tracing.programs import Program, Programs, values_of
+from weft.eager.tracing.programs import Program, TracedFunction, values_of
 from weft.eager.tracing.pytree import unflatten
 from weft.eager.tracing.trace import Traced, trace_graph
 from weft.eager.tracing.traced_module import module_for
@@ -50,24 +50,10 @@ def jit(function: Callable[..., Any] | None = None, *, static_argnums: int | Seq
     return Jitted(function, static_argnums, static_argnames, device)
 
 
-class Jitted:
+class Jitted(TracedFunction):
     """A function whose traces are kept by the shapes, dtypes and static values of arguments."""
 
-    def __init__(self, function: Callable[..., Any], static_argnums: int | Sequence[int],
-                 static_argnames: str | Sequence[str], device: Any = None) -> None:
-        functools.update_wrapper(self, function)
-        self._device = None if device is None else resolved(device)
-        self._function = function
-        self._signature = Signature(function, static_argnums, static_argnames)
-        self._programs = Programs(f"jit {getattr(function, '__name__', '')}".strip())
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if MODE.trace is not None:
-            return self._function(*args, **kwargs)
-        if self._device is None:
-            return self._called(args, kwargs)
-        with self._device:
-            return self._called(*on_device((args, kwargs), self._device))
+    _kind = "jit"
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bound = self._signature.bind(args, kwargs)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft.eager.cell import Cell
-from weft.eager.functions.random import default_generator
+from weft.eager.functions.random import current_generator
 from weft.eager.tracing.trace import Traced
 
 _OTHER = re.compile(r"[^A-Za-z0-9_.]+")
@@ -25,7 +25,7 @@ def state_names(traced: Traced, cells: Sequence[Cell], taken: Iterable[str]) -> 
         if hasattr(owner, "_named_state") and not isinstance(owner, type):
             for name, tensor in owner._named_state(found):  # noqa: SLF001 - a protocol of weft
                 found.setdefault(id(tensor), f"{_last(traced.paths[id(owner)])}.{name}")
-    found.setdefault(id(default_generator.key), "random.key")
+    found.setdefault(id(current_generator().key), "random.key")
     return _unique([_clean(found.get(id(cell)) or traced.paths.get(id(cell)) or f"state{i}")
                     for i, cell in enumerate(cells)], taken)
 

@@ -8,15 +8,17 @@ are new.
 from __future__ import annotations
 
 import abc
-from collections.abc import Hashable, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
-from weft.eager.cell import Cell, bind, leaf_of, node_of
-from weft.eager.device import CPU, copied, device
+from weft.eager.cell import MODE, Cell, bind, leaf_of, node_of
+from weft.eager.device import CPU, copied, device, resolved
 from weft.eager.node import Node, value_node
 from weft.eager.record import apply, wrap
+from weft.eager.tracing.calls import Signature, on_device
 from weft.eager.tracing.graph import key_of
 from weft.eager.tracing.guards import check_of, first_failure_of, same
 from weft.eager.tracing.pytree import unflatten
@@ -250,6 +252,37 @@ class Programs:
     def clear(self) -> None:
         """Forget all programs."""
         self._table.clear()
+
+
+class TracedFunction(abc.ABC):
+    """A function that runs programs of its traces; in another trace, it is part of that."""
+
+    _kind: ClassVar[str]
+
+    def __init__(self, function: Callable[..., Any], static_argnums: int | Sequence[int],
+                 static_argnames: str | Sequence[str], device: Any = None) -> None:
+        functools.update_wrapper(self, function)
+        self._device = None if device is None else resolved(device)
+        self._function = function
+        self._signature = Signature(function, static_argnums, static_argnames)
+        self._programs = Programs(f"{self._kind} {getattr(function, '__name__', '')}".strip())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if MODE.trace is not None:
+            return self._function(*args, **kwargs)
+        return self._placed(self._called, args, kwargs)
+
+    def _placed(self, work: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+                ) -> Any:
+        """Do the work of a call, with its arguments, on the device of this function."""
+        if self._device is None:
+            return work(args, kwargs)
+        with self._device:
+            return work(*on_device((args, kwargs), self._device))
+
+    @abc.abstractmethod
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the program for these arguments, which are on the device; trace one if needed."""
 
 
 def values_of(arrays: Sequence[Any], nodes: Sequence[Node], where: device) -> list[Node]:

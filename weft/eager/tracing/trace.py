@@ -21,6 +21,7 @@ from weft.eager.node import (
     Node,
     Signature,
     Spec,
+    depends_on,
     next_serial,
 )
 from weft.eager.tracing.guards import Guard, IsSet
@@ -101,8 +102,8 @@ class Trace:
     def read(self, cell: Cell) -> Node:
         """The node of a tensor inside the function."""
         node = cell._node  # noqa: SLF001 - cells are of this package
-        if node.__class__ is Node and node.serial >= self.first:  # type: ignore[union-attr]
-            return node  # type: ignore[return-value]
+        if node.__class__ is Node and node.serial >= self.first:
+            return node
         return self.capture(cell)
 
     def capture(self, cell: Cell) -> Node:
@@ -122,7 +123,7 @@ class Trace:
     def write(self, cell: Cell, node: Node) -> None:  # noqa: ARG002 - of the protocol
         """Note a tensor from outside before it is changed."""
         before = cell._node  # noqa: SLF001
-        if before.__class__ is not Node or before.serial < self.first:  # type: ignore[union-attr]
+        if before.__class__ is not Node or before.serial < self.first:
             self.capture(cell)
 
     def follow(self, cell: Cell, node: Node) -> None:
@@ -130,7 +131,7 @@ class Trace:
         afterwards it follows that one's memory.
         """
         before = cell._node  # noqa: SLF001
-        is_old = before.__class__ is not Node or before.serial < self.first  # type: ignore[union-attr]
+        is_old = before.__class__ is not Node or before.serial < self.first
         if is_old and id(cell) not in self.captured:
             self.following.append((cell, before))
         cell._node = node  # noqa: SLF001
@@ -139,21 +140,9 @@ class Trace:
         """Note a tensor that the function makes."""
         self.created.append((weakref.ref(cell), cell._node))  # type: ignore[arg-type]  # noqa: SLF001
 
-    def depends(self, node: Node) -> bool:
-        """Whether a node depends on a placeholder."""
-        stack, seen = [node], {node}
-        while stack:
-            one = stack.pop()
-            if one in self.placeholders:
-                return True
-            new = [a for a in one.args if a not in seen]
-            seen.update(new)
-            stack += new
-        return False
-
     def look(self, node: Node, what: str = _LOOKED, help: str = _HELP) -> None:
         """Raise ``InvalidInputError`` if a value is looked at that does not exist yet."""
-        if self.depends(node):
+        if depends_on(node, self.placeholders):
             raise InvalidInputError(what, where=node.span, help=help,
                                     got=f"a tensor of shape {node.sig.out.shape}")
 

@@ -15,9 +15,8 @@ from weft.eager.cell import MODE, Cell, node_of
 from weft.eager.evaluate import value_of
 from weft.eager.functions.linear import trace as sum_of_diagonal
 from weft.eager.grad_mode import enable_grad
-from weft.eager.loop import is_endless
-from weft.eager.node import CUSTOM, FREED, LOOP, RECORDED, Node, Spec, call_ir, is_value
-from weft.eager.placement import host_value
+from weft.eager.loop import expression_of, is_endless
+from weft.eager.node import CUSTOM, FREED, LOOP, RECORDED, Node, Spec, call_ir
 from weft.eager.tracing.calls import Signature
 from weft.eager.tracing.own_gradients import (
     OwnGradient,
@@ -28,7 +27,7 @@ from weft.eager.tracing.own_gradients import (
 )
 from weft.eager.tracing.pytree import unflatten
 from weft.eager.tracing.trace import Trace, Traced, trace_graph
-from weft.ir.expr import Call, Constant, Expr, Function, GlobalVar, Let, Tuple, TupleGetItem, Var
+from weft.ir.expr import Call, Expr, Function, GlobalVar, Let, Tuple, TupleGetItem, Var
 from weft.ir.module import IRModule
 from weft.ir.op import get_op
 from weft.ir.types import TupleType
@@ -99,7 +98,7 @@ class _Program:
         """The expressions of ``results`` from those ``given``; ``flowing`` have a gradient."""
         made, calls = dict(given), dict[Node, Expr]()
         for node in steps_to(results, set(given), self.own):
-            args = [_expr(a, made) for a in operands(node, self.own)]
+            args = [expression_of(a, made) for a in operands(node, self.own)]
             if node.extra is not None and node.sig.kind != CUSTOM:
                 raise InvalidInputError(
                     "a hook of a gradient inside a function that is traced", where=node.span,
@@ -115,7 +114,7 @@ class _Program:
                 made[node] = call_ir(node, tuple(args))
             if not flowing.isdisjoint(operands(node, self.own)):
                 made[node] = _stopped(node, made[node], flowing)
-        return [_expr(node, made) for node in results]
+        return [expression_of(node, made) for node in results]
 
     def _call(self, hub: Node, args: Sequence[Expr]) -> Expr:
         if hub not in self.names:
@@ -191,11 +190,3 @@ def _stopped(node: Node, expr: Expr, flowing: set[Node]) -> Expr:
 def _zeros(node: Node) -> Expr:
     return get_op("zeros")(  # type: ignore[no-any-return]
         shape=node.sig.out.as_pair().shape, dtype=node.sig.out.as_pair().dtype.ir)
-
-
-def _expr(node: Node, made: dict[Node, Expr]) -> Expr:
-    found = made.get(node)
-    if found is None:
-        assert is_value(node)
-        found = made[node] = Constant(host_value(node))
-    return found

@@ -10,16 +10,17 @@ from typing import Any
 from weft.compiler.compilation import export_with_state
 from weft.eager.cell import MODE, Cell, leaf_of
 from weft.eager.checks import Check, finite_checks, first_failure
-from weft.eager.device import CPU, Placed, compiled, on_host, resolved
+from weft.eager.device import CPU, Placed, compiled, on_host
 from weft.eager.evaluate import flush
-from weft.eager.node import Node, Spec
-from weft.eager.tracing.calls import Arguments, Signature, on_device
+from weft.eager.node import Node, Spec, depends_on
+from weft.eager.tracing.calls import Arguments
 from weft.eager.tracing.graph import device_of, graph_module, order_of
 from weft.eager.tracing.jit import argument_array, traced_call
 from weft.eager.tracing.memory import StepMemory, array_of, place
 from weft.eager.tracing.names import state_names
-from weft.eager.tracing.programs import Program, Programs, values_of
+from weft.eager.tracing.programs import Program, TracedFunction, values_of
 from weft.eager.tracing.trace import Captured, Traced
+from weft.ir.module import IRModule
 from weft.support.deprecation import renamed_arguments
 from weft.support.errors import InvalidInputError
 from weft.support.interpreter import interrupts_held
@@ -61,29 +62,25 @@ def train_step(function: Callable[..., Any] | None = None, *,
                      device=device)
 
 
-class TrainStep:
+class TrainStep(TracedFunction):
     """A compiled training step; call it like the function."""
+
+    _kind = "train_step"
 
     def __init__(self, function: Callable[..., Any], static_argnums: int | Sequence[int],
                  static_argnames: str | Sequence[str], *, debug_nans: bool = False,
                  device: Any = None) -> None:
-        functools.update_wrapper(self, function)
-        self._device = None if device is None else resolved(device)
+        super().__init__(function, static_argnums, static_argnames, device)
         self._debug_nans = debug_nans
-        self._function = function
-        self._signature = Signature(function, static_argnums, static_argnames)
-        self._programs = Programs(f"train_step {getattr(function, '__name__', '')}".strip())
         self._last: _Program | None = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if MODE.trace is not None:
-            return self._function(*args, **kwargs)
-        if self._device is None:
-            return self._called(args, kwargs)
-        with self._device:
-            return self._called(*on_device((args, kwargs), self._device))
-
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._last, given = self._found(args, kwargs)
+        return self._last.run(given)
+
+    def _found(self, args: tuple[Any, ...], kwargs: dict[str, Any]
+               ) -> tuple[_Program, Sequence[Node]]:
+        """The program for a call, and the arguments that it takes; traces one if needed."""
         bound = self._signature.bind(args, kwargs)
         flows = bound.flows()
         if flows is not None:
@@ -92,8 +89,7 @@ class TrainStep:
         program = self._programs.find(key)
         if program is None:
             program = self._traced(key, bound, args, kwargs)
-        self._last = program
-        return program.run(bound.dynamic)
+        return program, bound.dynamic
 
     def _traced(self, key: Any, bound: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]
                 ) -> _Program:
@@ -133,6 +129,11 @@ class TrainStep:
                                     help="call it once: the arguments give the shapes")
         return self._last.exported()
 
+    def program_for(self, *args: Any, **kwargs: Any) -> tuple[Any, list[Node]]:
+        """The traced program for a call, which does not run, and the arguments that it takes."""
+        found, given = self._placed(self._found, args, kwargs)
+        return found, list(given)
+
     def cache_clear(self) -> None:
         """Forget all programs; the state stays in the tensors."""
         self._programs.clear()
@@ -146,7 +147,7 @@ class _Program(Program):
         published: list[tuple[Cell, Node]] = []
         fixed = {one.placeholder for one in captured} | set(traced.parameters)
         for cell, first, last in traced.kept:
-            if _depends(first, fixed):
+            if depends_on(first, fixed):
                 published.append((cell, last))
                 continue
             cell._node = first  # noqa: SLF001 - cells are of this package
@@ -191,9 +192,13 @@ class _Program(Program):
             for memory in self._memory:
                 memory.changed()
             results = module(*arrays)
-        made = self.made
         if self.count == 1 and not isinstance(module, Placed):
             results = (results,)
+        return self.finished(results, given)
+
+    def finished(self, results: Sequence[Any], given: Sequence[Node]) -> Any:
+        """What the function returned; raises the error of the first check that found one."""
+        made = self.made
         error = first_failure(self.checks, results[len(made):self.count], self.device) \
             if self.checks else None
         if error is not None:
@@ -271,6 +276,18 @@ class _Program(Program):
         return compiled(self.device, module,
                         state=dict(zip(after, self.state_names, strict=True)))
 
+    def without_state(self) -> IRModule:
+        """The step as a function: tensors that it reads, and the state, are its last parameters.
+
+        The results are those of the function, what checks found, and the state afterwards.
+        """
+        cells = [*self.read, *self.states]
+        names = [*self.names, *[f"r{i}" for i in range(len(self.read))], *self.state_names]
+        outputs = [f"output{i}" for i in range(self.count)]
+        return graph_module(
+            [*self.traced.parameters, *[one.placeholder for one in cells]], names, self.computed(),
+            [*outputs, *[f"next.{name}" for name in self.state_names]])
+
     def exported(self) -> tuple[Any, dict[str, Any]]:
         """The program and the present state; tensors that it only reads are constants.
 
@@ -298,16 +315,3 @@ def _check_leaves(bound: Arguments) -> None:
             raise InvalidInputError(
                 "an argument of a train_step was computed with gradients", where=node.span,
                 help="pass x.detach(), or compute it inside the step")
-
-
-def _depends(node: Node, parameters: set[Node]) -> bool:
-    """Whether a node is computed from a parameter."""
-    stack, seen = [node], {node}
-    while stack:
-        one = stack.pop()
-        if one in parameters:
-            return True
-        new = [a for a in one.args if a not in seen]
-        seen.update(new)
-        stack += new
-    return False

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from weft.support.allocation import check_allocation
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 Sizes = Sequence[int] | int
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft import op
 from weft.frontend.common.typed import tensor_type, typed
 from weft.ir import Constant, DType, Expr, Op, Span, Tuple, TupleGetItem
 from weft.op.composites.terms import composed
@@ -38,6 +39,17 @@ class NodeBase:
     def field(self, value: Expr, index: int) -> Expr:
         """One tensor of a tuple."""
         return typed(TupleGetItem(value, index, span=self.span))
+
+    def reshape(self, x: Expr, shape: Sequence[Any]) -> Expr:
+        """Reshape ``x``, if it has another shape."""
+        target = tuple(shape)
+        return x if target == tensor_type(x).shape else self.call(
+            op.reshape, x, newshape=target, allowzero=0 in target)
+
+    def transpose(self, x: Expr, axes: Sequence[int]) -> Expr:
+        """Permute the axes of ``x``, if they have another order."""
+        order = tuple(axes)
+        return x if order == tuple(range(len(order))) else self.call(op.transpose, x, axes=order)
 
     def constant(self, value: Any, dtype: DType | str) -> Constant:
         return Constant(np.asarray(value, DType.of(dtype).numpy), span=self.span)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from weft.frontend.common.typed import typed
 from weft.ir import Expr, Span, TupleGetItem, Var
-from weft.op.random.threefry import KEY_TYPE, threefry_split
 
 
 class RandomKeys:
@@ -21,6 +20,8 @@ class RandomKeys:
 
     def next(self, span: Span | None) -> Expr:
         """A key that no other operator gets."""
+        from weft.op.random.threefry import KEY_TYPE, threefry_split
+
         if self._rest is None:
             self.parameter = Var(self.name, KEY_TYPE, span=span, checked_type=KEY_TYPE)
             self._rest = self.parameter

@@ -11,12 +11,29 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from contextvars import ContextVar
+from typing import Any
 
 import numpy as np
 
-from weft.ir import Op, TensorType, TupleType, Type, has_symbols, infer_expr, is_static
+from weft.ir import (
+    AnyDim,
+    DType,
+    Op,
+    TensorType,
+    TupleType,
+    Type,
+    has_symbols,
+    infer_expr,
+    is_static,
+)
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
-from weft.support.errors import InternalError, InvalidModelError, TypeInferenceError
+from weft.ir.typing.node_rules import known_result
+from weft.support.errors import (
+    InternalError,
+    InvalidModelError,
+    TypeInferenceError,
+    UnsupportedModelError,
+)
 from weft.transform.analysis.reference import evaluate_call
 from weft.transform.passes.fold_constant import bytes_of
 
@@ -45,6 +62,22 @@ def tensor_type(expr: Expr) -> TensorType:
     return expr.checked_type
 
 
+def dtype_in(x: Expr) -> DType:
+    return tensor_type(x).dtype
+
+
+def shape_in(x: Expr) -> tuple[Any, ...]:
+    """The shape of a tensor: integers, and symbolic dimensions, which take arithmetic.
+
+    A converter that needs a number (to compare sizes, to count) fails with ``TypeError`` for a
+    symbolic one, which the importer reports. Raises ``UnsupportedModelError`` for unknown sizes.
+    """
+    shape = tensor_type(x).shape
+    if any(isinstance(dim, AnyDim) for dim in shape):
+        raise UnsupportedModelError("a data-dependent size", got=str(tensor_type(x)))
+    return shape
+
+
 def typed(expr: Call | TupleGetItem) -> Expr:
     """``expr`` with its inferred type, or a constant if its value is known and small.
 
@@ -62,7 +95,9 @@ def inferred(expr: Call) -> Call:
     The arguments must be typed. Raises ``TypeInferenceError`` for an ill-typed call.
     """
     call = expr.replace(args=tuple(_typed_argument(a) for a in expr.args))
-    result = infer_expr(call.replace(args=tuple(_stand_in(a) for a in call.args))).checked_type
+    result = known_result(call)
+    if result is None:
+        result = infer_expr(call.replace(args=tuple(_stand_in(a) for a in call.args))).checked_type
     _check_size(result, call)
     return dataclasses.replace(call, checked_type=result)
 

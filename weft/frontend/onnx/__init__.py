@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.ir.module import IRModule
@@ -40,6 +40,15 @@ def from_onnx(
     attributes), and ``TypeInferenceError`` for shapes that do not match.
     """
     return _load("importer").import_model(model, inputs or {})
+
+
+def import_for(model: Any, inputs: Mapping[str, Sequence[object] | None], outputs: Sequence[str],
+               given: Collection[str]) -> IRModule:
+    """``from_onnx`` with values of the graph as outputs, and the nodes alone that they need.
+
+    The whole graph if another node computes a value that is ``given``.
+    """
+    return _load("importer").import_model(model, inputs, outputs, given)
 
 
 def onnx_signature(

@@ -1,49 +1,45 @@
-"""Checks of a model before its graph is converted: versions, input types, node schemas.
+"""Checks of a model before its graph is converted: versions and input types.
 
 Models of an older opset are first converted to the oldest supported one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-
-import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto
 
 from weft.frontend.onnx.contained import convert_version
 from weft.frontend.onnx.functions import nested_nodes
 from weft.frontend.onnx.loader import LoadedModel
-from weft.frontend.onnx.registry import (
-    DEFAULT_DOMAIN,
-)
+from weft.frontend.onnx.protos import IR_VERSION, ModelProto, TypeProto
+from weft.frontend.onnx.registry import DEFAULT_DOMAIN
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 
 MIN_OPSET = 7
 MIN_IR_VERSION = 3
-_CHECKER_LIMIT_BYTES = 64 * 2**20
 _SHOWN = 12
 
 
-def check_versions(loaded: LoadedModel) -> dict[str, int]:
+def check_versions(loaded: LoadedModel, newest_opset: Callable[[int], int]) -> dict[str, int]:
     """Return the opset version of each domain; ``""`` is the default domain.
+
+    ``newest_opset`` gives the newest version of it that is known, for the version that is used.
 
     Raises ``UnsupportedModelError`` for an unsupported IR version or opset, and
     ``InvalidModelError`` unless the model imports exactly one ai.onnx opset.
     """
     proto = loaded.proto
-    if not MIN_IR_VERSION <= proto.ir_version <= onnx.IR_VERSION:
+    if not MIN_IR_VERSION <= proto.ir_version <= IR_VERSION:
         raise UnsupportedModelError(
             f"the model has ONNX IR version {proto.ir_version}",
             where=loaded.source,
-            expected=f"{MIN_IR_VERSION} to {onnx.IR_VERSION}",
-            help="upgrade the onnx package" if proto.ir_version > onnx.IR_VERSION else None,
+            expected=f"{MIN_IR_VERSION} to {IR_VERSION}",
+            help="upgrade the onnx package" if proto.ir_version > IR_VERSION else None,
         )
     # Some exporters import an opset twice.
     versions = list({o.version for o in proto.opset_import if o.domain in DEFAULT_DOMAIN})
-    newest = onnx.defs.onnx_opset_version()
     if not versions and all(n.domain not in DEFAULT_DOMAIN for n in nested_nodes(proto.graph.node)):
-        versions = [newest]
+        versions = [newest_opset(0)]
     if len(versions) != 1:
         raise InvalidModelError(
             "the model must import exactly one ai.onnx opset",
@@ -51,6 +47,7 @@ def check_versions(loaded: LoadedModel) -> dict[str, int]:
             expected='one opset_import with domain ""',
             got=", ".join(f"{o.domain!r} {o.version}" for o in proto.opset_import) or "none",
         )
+    newest = newest_opset(versions[0])
     if not MIN_OPSET <= versions[0] <= newest:
         raise UnsupportedModelError(
             f"the model uses ai.onnx opset {versions[0]}",
@@ -83,49 +80,6 @@ def _kind_of_elements(type_: TypeProto) -> str:
     if type_.WhichOneof("value") == "sequence_type":
         type_ = type_.sequence_type.elem_type
     return type_.WhichOneof("value") or "no type"
-
-
-def node_checker(
-    proto: ModelProto, opsets: Mapping[str, int]
-) -> Callable[[NodeProto, object], None]:
-    """Return ``check(node, where)``, which checks a node against its ONNX schema.
-
-    ``check`` raises ``InvalidModelError``, for example for a missing input or an attribute of the
-    wrong type. The full ``onnx.checker`` is not used: it also rejects unsorted nodes and outputs
-    without shapes, which the importer accepts.
-    """
-    context = onnx.checker.C.CheckerContext()
-    context.ir_version = proto.ir_version
-    context.opset_imports = dict(opsets)
-
-    def check(node: NodeProto, where: object) -> None:
-        if node.ByteSize() > _CHECKER_LIMIT_BYTES:  # a large Constant, checked by the importer
-            return
-        if node.domain in DEFAULT_DOMAIN and not onnx.defs.has(node.op_type):
-            return  # SimplifiedLayerNormalization, which ONNX Runtime adds to this domain
-        try:
-            onnx.checker.check_node(_without_bodies(node), context)
-        except onnx.checker.ValidationError as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            raise InvalidModelError(
-                f"{node.op_type} violates its ONNX schema",
-                where=where,
-                notes=shortened(lines),
-            ) from None
-
-    return check
-
-
-def _without_bodies(node: NodeProto) -> NodeProto:
-    """Empty the subgraphs of ``node``: the node checker does not know the values they capture."""
-    if not any(a.type == AttributeProto.GRAPH for a in node.attribute):
-        return node
-    bare = NodeProto()
-    bare.CopyFrom(node)
-    for attribute in bare.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            attribute.g.CopyFrom(GraphProto(name="body"))
-    return bare
 
 
 def listed(items: Iterable[str], separator: str = ", ") -> str:

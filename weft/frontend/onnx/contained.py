@@ -9,15 +9,14 @@ child would start faster, but could deadlock on locks that other threads held du
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import onnx.onnx_cpp2py_export
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, TensorProto
+
+from weft.frontend.onnx.protos import ModelProto, TensorProto
 
 # Limits of a child process: CPU time (large models take seconds, and CPU time does not depend on
 # the load of the machine), and elapsed time, in case the child blocks.
@@ -49,6 +48,8 @@ def _called(function: str, proto: ModelProto, *options: int) -> ModelProto | Non
 
 def _command(function: str, *options: int) -> list[str]:
     """Return the child's command line; the C++ module does not need site packages (``-S``)."""
+    import onnx.onnx_cpp2py_export
+
     module = str(onnx.onnx_cpp2py_export.__file__)
     numbers = " ".join(str(int(option)) for option in options)
     return [sys.executable or "python3", "-I", "-S", str(_CHILD), str(CPU_SECONDS), module,
@@ -62,6 +63,8 @@ def run_child(command: Sequence[str], data: bytes, patience: float = PATIENCE) -
     it cannot be started. The exit status is ignored: other code in this process may already have
     waited for the child.
     """
+    import subprocess
+
     try:
         started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    stderr=subprocess.DEVNULL)

@@ -1,6 +1,7 @@
 """All converters of ONNX operators, and ``weft.onnx_converter`` for those of users.
 
-Importing this module registers the converters of weft, which those of users replace.
+The modules with the converters of weft, which those of users replace, are imported when a model
+has one of their operators: most models have few kinds of operators.
 """
 
 from __future__ import annotations
@@ -9,9 +10,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onnx import AttributeProto
-
-from weft.frontend.common.registry import import_converters
 from weft.frontend.common.user_converters import (
     C,
     UserConverter,
@@ -21,13 +19,112 @@ from weft.frontend.common.user_converters import (
     typed_results,
 )
 from weft.frontend.onnx.node import Attributes, Node
-from weft.frontend.onnx.registry import register
+from weft.frontend.onnx.protos import AttributeProto
+from weft.frontend.onnx.registry import CONVERTERS, register
 from weft.frontend.onnx.tensors import tensor_to_numpy
 from weft.ir.expr import Expr
 from weft.support.errors import RegistryError
 
-import_converters("weft.frontend.onnx.contrib", "weft.frontend.onnx.ml", "weft.frontend.onnx.ops")
+# The module of the converters of each operator, which is imported when a model has the operator.
+MODULES = {
+    "contrib.activations": (
+        "com.microsoft::BiasAdd com.microsoft::BiasGelu com.microsoft::BiasSplitGelu "
+        "com.microsoft::FastGelu com.microsoft::Gelu com.microsoft::QuickGelu"
+    ),
+    "contrib.group_query": "com.microsoft::GroupQueryAttention com.microsoft::RotaryEmbedding",
+    "contrib.matmuls": (
+        "com.microsoft::FusedConv com.microsoft::FusedGemm com.microsoft::FusedMatMul "
+        "com.microsoft::FusedMatMulActivation com.microsoft::TransposeMatMul"
+    ),
+    "contrib.multi_head": "com.microsoft::Attention com.microsoft::MultiHeadAttention",
+    "contrib.n_bits": "com.microsoft::GatherBlockQuantized com.microsoft::MatMulNBits",
+    "contrib.norms": (
+        "SimplifiedLayerNormalization com.microsoft::EmbedLayerNormalization "
+        "com.microsoft::GroupNorm com.microsoft::SimplifiedLayerNormalization "
+        "com.microsoft::SkipGroupNorm com.microsoft::SkipLayerNormalization "
+        "com.microsoft::SkipSimplifiedLayerNormalization"
+    ),
+    "ml.features": (
+        "ai.onnx.ml::ArrayFeatureExtractor ai.onnx.ml::Binarizer ai.onnx.ml::FeatureVectorizer "
+        "ai.onnx.ml::Imputer ai.onnx.ml::LabelEncoder ai.onnx.ml::Normalizer "
+        "ai.onnx.ml::OneHotEncoder ai.onnx.ml::Scaler"
+    ),
+    "ml.linear": (
+        "ai.onnx.ml::LinearClassifier ai.onnx.ml::LinearRegressor ai.onnx.ml::SVMRegressor"
+    ),
+    "ml.trees": "ai.onnx.ml::TreeEnsembleClassifier ai.onnx.ml::TreeEnsembleRegressor",
+    "ops.activation": (
+        "Celu Elu Gelu HardSigmoid HardSwish LeakyRelu LogSoftmax Mish PRelu Selu Shrink Softmax "
+        "Softplus Softsign ThresholdedRelu"
+    ),
+    "ops.cast": "BitCast Cast CastLike",
+    "ops.constant": "Constant ConstantOfShape Expand Range Shape Size",
+    "ops.control": "If Loop",
+    "ops.conv": "Conv",
+    "ops.conv_volume": "ConvTranspose",
+    "ops.determinant": "Det",
+    "ops.einsum": "Einsum",
+    "ops.elementwise": (
+        "Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr "
+        "BitwiseXor Ceil Clip Cos Cosh Div Equal Erf Exp Floor Greater GreaterOrEqual Identity "
+        "IsInf IsNaN Less LessOrEqual Log Max Mean Min Mod Mul Neg Not Or Pow Reciprocal Relu "
+        "Round Sigmoid Sign Sin Sinh Sqrt Sub Sum Tan Tanh Where Xor"
+    ),
+    "ops.fold": "Col2Im",
+    "ops.gather": (
+        "GatherElements GatherND OneHot ReverseSequence Scatter ScatterElements ScatterND "
+        "TensorScatter"
+    ),
+    "ops.gradient": "ai.onnx.preview.training::Gradient",
+    "ops.grid": "GridSample",
+    "ops.index": "Concat Gather Pad Slice Split",
+    "ops.integer": "ConvInteger MatMulInteger QLinearConv QLinearMatMul",
+    "ops.linear": "Gemm MatMul",
+    "ops.norm": (
+        "BatchNormalization GroupNormalization InstanceNormalization LRN LayerNormalization "
+        "LpNormalization MeanVarianceNormalization"
+    ),
+    "ops.order": "CumProd CumSum EyeLike Hardmax Tile TopK Trilu",
+    "ops.pool": "AveragePool GlobalAveragePool GlobalMaxPool LpPool MaxPool",
+    "ops.qlinear": (
+        "com.microsoft::DequantizeLinear com.microsoft::DynamicQuantizeMatMul "
+        "com.microsoft::MatMulIntegerToFloat com.microsoft::QGemm com.microsoft::QLinearAdd "
+        "com.microsoft::QLinearAveragePool com.microsoft::QLinearConcat "
+        "com.microsoft::QLinearGlobalAveragePool com.microsoft::QLinearLeakyRelu "
+        "com.microsoft::QLinearMul com.microsoft::QLinearReduceMean com.microsoft::QLinearSigmoid "
+        "com.microsoft::QLinearSoftmax com.microsoft::QLinearWhere com.microsoft::QuantizeLinear"
+    ),
+    "ops.quantize": "DequantizeLinear QuantizeLinear",
+    "ops.random": (
+        "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform "
+        "RandomUniformLike"
+    ),
+    "ops.recurrent": "GRU LSTM RNN",
+    "ops.reduce": "ArgMax ArgMin ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum",
+    "ops.reduce_derived": (
+        "GlobalLpPool ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare"
+    ),
+    "ops.resize": "Resize Upsample",
+    "ops.scan": "Scan",
+    "ops.search": "Compress NonZero Unique",
+    "ops.sequence": (
+        "ConcatFromSequence Optional OptionalGetElement OptionalHasElement SequenceAt "
+        "SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength "
+        "SplitToSequence"
+    ),
+    "ops.shape": "Flatten Reshape Squeeze Transpose Unsqueeze",
+    "ops.space": "DepthToSpace SpaceToDepth",
+    "ops.spectrum": "DFT MelWeightMatrix STFT",
+    "ops.text_counts": "TfIdfVectorizer",
+    "ops.training": (
+        "ai.onnx.preview.training::Adagrad ai.onnx.preview.training::Adam "
+        "ai.onnx.preview.training::Momentum"
+    ),
+    "ops.unpool": "MaxUnpool",
+    "ops.vision": "DeformConv NonMaxSuppression RoiAlign",
+}
 
+CONVERTERS.load_lazily({f"weft.frontend.onnx.{module}": names for module, names in MODULES.items()})
 
 _MANY = 1 << 20
 

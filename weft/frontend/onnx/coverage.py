@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 
-from onnx import AttributeProto, NodeProto
-
 from weft.frontend.common.coverage import counted, unsupported_operators
 from weft.frontend.onnx.graph_order import GraphOrder, OrderedNode
+from weft.frontend.onnx.protos import AttributeProto, NodeProto
 from weft.frontend.onnx.registry import (
     CONVERTERS,
     DEFAULT_DOMAIN,

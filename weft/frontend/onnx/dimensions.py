@@ -17,8 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from onnx import TypeProto, ValueInfoProto
-
+from weft.frontend.onnx.protos import TypeProto, ValueInfoProto
 from weft.frontend.onnx.shape_value import ShapeValue
 from weft.ir import Span, TensorType
 from weft.ir.shape import AnyDim, Dim, ExtremeAtom, KnownDim, Shape, SymDim, as_dim, substitute_dim

@@ -11,12 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-import onnx
-import onnx.inliner
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
-
 from weft.frontend.onnx.contained import infer_shapes
 from weft.frontend.onnx.loader import LoadedModel
+from weft.frontend.onnx.protos import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TypeProto,
+)
 from weft.frontend.onnx.registry import CONVERTERS, DEFAULT_DOMAIN, operator_name
 from weft.support.errors import InvalidModelError
 
@@ -64,6 +68,8 @@ def inline_functions(loaded: LoadedModel) -> LoadedModel:
             expected=f"at most {MAX_EXPANDED_NODES}",
             got=str(size),
         )
+    import onnx.inliner
+
     try:
         inlined = onnx.inliner.inline_local_functions(proto)
     except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
@@ -122,6 +128,8 @@ def _expanded_once(proto: ModelProto, opsets: Mapping[str, int]) -> ModelProto |
     """
     if all(_schema_with_body(node, opsets) is None for node in nested_nodes(proto.graph.node)):
         return None
+    import onnx
+
     try:
         return _inlined(proto, opsets)
     except (RuntimeError, ValueError, onnx.checker.ValidationError):
@@ -134,6 +142,8 @@ def _schema_with_body(node: NodeProto, versions: Mapping[str, int]) -> Schema | 
         return None
     if CONVERTERS.find(operator_name(node), versions[domain]) is not None:
         return None
+    import onnx
+
     try:
         schema: Schema = onnx.defs.get_schema(node.op_type, versions[domain], domain)
     except onnx.defs.SchemaError:
@@ -143,6 +153,8 @@ def _schema_with_body(node: NodeProto, versions: Mapping[str, int]) -> Schema | 
 
 
 def _inlined(proto: ModelProto, versions: Mapping[str, int]) -> ModelProto | None:
+    import onnx.inliner
+
     model = ModelProto()
     model.CopyFrom(proto)
     types = functools.cache(lambda: _value_types(proto))  # on demand: few bodies need them
@@ -195,7 +207,7 @@ def _body_of(
     return FunctionProto.FromString(schema.get_function_with_opset_version(max(fitting)))
 
 
-def _missing_defaults(node: NodeProto, schema: Schema) -> list[onnx.AttributeProto]:
+def _missing_defaults(node: NodeProto, schema: Schema) -> list[AttributeProto]:
     """Return the default attributes that ``node`` omits; bodies refer to attributes by name."""
     present = {a.name for a in node.attribute}
     defaults = [schema.attributes[n].default_value for n in sorted(schema.attributes)]
@@ -204,6 +216,8 @@ def _missing_defaults(node: NodeProto, schema: Schema) -> list[onnx.AttributePro
 
 def _value_types(proto: ModelProto) -> dict[str, TypeProto]:
     """Return the type of every value; only the declared types if shape inference fails."""
+    import onnx
+
     graph = (infer_shapes(proto) or proto).graph
     types: dict[str, TypeProto] = {}
     for inner in nested_graphs(graph):

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from onnx import TypeProto, ValueInfoProto
-
 from weft.frontend.onnx.dimensions import Dimensions, identifier
 from weft.frontend.onnx.loader import load_model
 from weft.frontend.onnx.node import ABSENT, Value
+from weft.frontend.onnx.protos import TypeProto, ValueInfoProto
 from weft.frontend.onnx.tensors import dtype_of
 from weft.ir import Span, TensorType, Tuple, TupleType, Var, name_of
 from weft.ir.shape import ANY, Dim, SymDim, as_shape, substitute_dim
@@ -77,8 +76,8 @@ class GraphInputs:
         type_ = self._tensor_type(name, kind, override)
         span = Span(self.source, node=name)
         var = Var(identifier(name, self._taken), type_, span=span).with_type(type_)
-        self.params[name] = var  # type: ignore[assignment]
-        return var  # type: ignore[return-value]
+        self.params[name] = var
+        return var
 
     def _tensor_type(self, name: str, kind: TypeProto, override: Override) -> TensorType:
         where = Span(self.source, node=name)

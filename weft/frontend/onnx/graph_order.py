@@ -6,12 +6,11 @@ problem.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from onnx import AttributeProto, GraphProto, NodeProto
-
 from weft.frontend.onnx.checks import listed, shortened
+from weft.frontend.onnx.protos import AttributeProto, GraphProto, NodeProto, ValueInfoProto
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 
@@ -36,13 +35,14 @@ class GraphOrder:
     """A graph with its nodes in topological order.
 
     ``read`` holds the names of all values that a node or a graph output uses; ``captured`` is the
-    subset that an outer graph defines.
+    subset that an outer graph defines. ``outputs`` are the values to return.
     """
 
     graph: GraphProto
     nodes: tuple[OrderedNode, ...]
     read: frozenset[str]
     captured: frozenset[str]
+    outputs: tuple[ValueInfoProto, ...]
 
     def size(self) -> int:
         """Return the number of nodes, including those of subgraphs."""
@@ -79,7 +79,30 @@ def check_graph(
     read = {o.name for o in graph.output} | {name for node in nodes for name in node.reads()}
     captured = read - given - producer.keys()
     ordered = tuple(nodes[i] for i in order)
-    return GraphOrder(graph, ordered, frozenset(read), frozenset(captured))
+    return GraphOrder(graph, ordered, frozenset(read), frozenset(captured), tuple(graph.output))
+
+
+def part_for(order: GraphOrder, outputs: Sequence[str], cuts: Container[str]) -> GraphOrder:
+    """Return the nodes that ``outputs`` need.
+
+    The whole graph if no node computes one of them, or if another node computes one of ``cuts``,
+    the values that the user gives: what is wrong then is said of the whole graph.
+    """
+    computed = {name for node in order.nodes for name in node.proto.output if name}
+    if not computed.issuperset(outputs):
+        return order
+    needed, nodes = set(outputs), []
+    for node in reversed(order.nodes):
+        if not needed.isdisjoint(node.proto.output):
+            nodes.append(node)
+            needed.update(node.reads())
+        elif any(name in cuts for name in node.proto.output):
+            return order
+    declared = {value.name: value for value in (*order.graph.value_info, *order.graph.output)}
+    results = tuple(declared.get(name) or ValueInfoProto(name=name)
+                    for name in dict.fromkeys(outputs))
+    return GraphOrder(order.graph, tuple(reversed(nodes)), frozenset(needed), order.captured,
+                      results)
 
 
 def _bodies(

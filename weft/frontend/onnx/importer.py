@@ -5,27 +5,26 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from onnx import GraphProto, ValueInfoProto
 
 from weft.frontend.common.random_keys import RandomKeys
 from weft.frontend.onnx import converters as _converters  # noqa: F401 - fills the table
 from weft.frontend.onnx.checks import (
     check_features,
     check_versions,
-    node_checker,
     upgrade_opset,
 )
 from weft.frontend.onnx.coverage import check_coverage
 from weft.frontend.onnx.dimensions import Dimensions, SizeLimitNeeded
 from weft.frontend.onnx.functions import expand_function_bodies, inline_functions
 from weft.frontend.onnx.graph_inputs import GraphInputs, Override
-from weft.frontend.onnx.graph_order import GraphOrder, check_graph
+from weft.frontend.onnx.graph_order import GraphOrder, check_graph, part_for
 from weft.frontend.onnx.loader import LoadedModel, load_model
 from weft.frontend.onnx.node import Absent, items_of, tensor_type
+from weft.frontend.onnx.node_checks import newest_opset, node_checker
+from weft.frontend.onnx.protos import GraphProto, ValueInfoProto
 from weft.frontend.onnx.scope import Scope, Surroundings
 from weft.frontend.onnx.shape_value import ShapeValue, size_data
 from weft.frontend.onnx.tensors import dtype_of
@@ -44,18 +43,22 @@ from weft.support.suggestion import did_you_mean
 Overrides = Mapping[str, Override]
 
 
-def import_model(model: str | os.PathLike[str] | bytes | Any, inputs: Overrides) -> IRModule:
-    """See ``weft.frontend.onnx.from_onnx``."""
+def import_model(model: str | os.PathLike[str] | bytes | Any, inputs: Overrides,
+                 outputs: Sequence[str] | None = None, given: Collection[str] = ()) -> IRModule:
+    """See ``from_onnx`` and ``import_for`` of ``weft.frontend.onnx``."""
     with allocation_budget():
-        return _imported(upgrade_opset(load_model(model)), inputs)
+        return _imported(upgrade_opset(load_model(model)), inputs, outputs, given)
 
 
-def _imported(loaded: LoadedModel, inputs: Overrides) -> IRModule:
-    opsets = check_versions(loaded)
+def _imported(loaded: LoadedModel, inputs: Overrides, outputs: Sequence[str] | None,
+              given: Collection[str]) -> IRModule:
+    opsets = check_versions(loaded, newest_opset)
     loaded = expand_function_bodies(inline_functions(loaded), opsets)
     graph = loaded.proto.graph
     check_features(loaded.proto, loaded.source)
     order = check_graph(graph, loaded.source)
+    if outputs is not None:
+        order = part_for(order, outputs, given)
     check_coverage(order, opsets, loaded.source)
     return _import_within_limits(loaded, opsets, inputs, order)
 
@@ -115,7 +118,7 @@ class GraphImporter:
         self._import_inputs()
         try:
             self.scope.convert_nodes(order)
-            return self._module()
+            return self._module(order.outputs)
         except TypeInferenceError as error:
             if all(is_static(tensor_type(p)) for p in self.inputs.params.values()):
                 raise
@@ -161,9 +164,9 @@ class GraphImporter:
         dtype = dtype_of(value.type.tensor_type.elem_type, f"graph value {value.name!r}", where)
         return TensorType(self.dimensions.declared(value.name, value.type), dtype)
 
-    def _module(self) -> IRModule:
+    def _module(self, results: Sequence[ValueInfoProto]) -> IRModule:
         """Build the module; each tensor of a sequence is a separate output: ``y[0]``, ``y[1]``."""
-        outputs = [pair for value in self.graph.output for pair in self._outputs(value)]
+        outputs = [pair for value in results for pair in self._outputs(value)]
         span = Span(self.source)
         params = dict(self.inputs.params)
         if self.keys.parameter is not None:

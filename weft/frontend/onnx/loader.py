@@ -10,8 +10,8 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
-from onnx import ModelProto
 
+from weft.frontend.onnx.protos import ModelProto
 from weft.frontend.onnx.wire import split_model
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidModelError

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from onnx import AttributeProto, NodeProto, TensorProto
 
 from weft.frontend.common.node import NodeBase
 from weft.frontend.common.random_keys import RandomKeys
 from weft.frontend.common.typed import tensor_type, typed
+from weft.frontend.onnx.protos import AttributeProto, NodeProto, TensorProto
 from weft.frontend.onnx.shape_value import ShapeValue, size_data
 from weft.ir import Constant, Dim, DType, Expr, Shape, Span, Tuple, TupleGetItem
 from weft.support.dataclass import dataclass

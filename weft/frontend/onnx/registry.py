@@ -6,10 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from typing import TypeAlias, TypeVar
 
-from onnx import NodeProto
-
 from weft.frontend.common.registry import ConverterTable
 from weft.frontend.onnx.node import Node, Value
+from weft.frontend.onnx.protos import NodeProto
 from weft.support.dataclass import dataclass
 
 Converted: TypeAlias = "Value | Sequence[Value]"

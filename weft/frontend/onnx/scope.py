@@ -7,13 +7,13 @@ from dataclasses import field
 from pathlib import Path
 
 import numpy as np
-from onnx import GraphProto, NodeProto
 
 from weft.frontend.common.random_keys import RandomKeys
 from weft.frontend.common.user_converters import typed_whole
 from weft.frontend.onnx.dimensions import SizeLimitNeeded, limits_in
 from weft.frontend.onnx.graph_order import GraphOrder, OrderedNode
 from weft.frontend.onnx.node import Absent, Attributes, Node, Value
+from weft.frontend.onnx.protos import GraphProto, NodeProto
 from weft.frontend.onnx.registry import CONVERTERS, Converted, operator_name, opset_of
 from weft.frontend.onnx.shape_rules import evaluate_on_shapes
 from weft.frontend.onnx.shape_value import ShapeValue

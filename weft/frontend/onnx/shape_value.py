@@ -8,7 +8,6 @@ node needs the sizes as data, ``size_data`` computes a tensor of them at run tim
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TypeAlias
 
 import numpy as np
@@ -47,6 +46,8 @@ class Ratio:
 
     def times(self, factor: float) -> Ratio:
         """The product with a number; raises ``TypeError`` if floats would round it."""
+        from fractions import Fraction
+
         exact = Fraction(float(factor))
         if exact <= 0 or max(exact.numerator, exact.denominator) > _EXACT or not self.is_exact:
             raise TypeError("the product may be rounded")
@@ -55,6 +56,8 @@ class Ratio:
 
     def over(self, divisor: float) -> Ratio:
         """The quotient by a number; raises ``TypeError`` if floats would round it twice."""
+        from fractions import Fraction
+
         exact = Fraction(float(divisor))
         if exact <= 0 or max(exact.numerator, exact.denominator) > _EXACT or not self.is_exact:
             raise TypeError("the quotient may be rounded")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.frontend.onnx import from_onnx, load_onnx_importer, onnx_signature
+from weft.frontend.onnx import (
+    from_onnx,
+    import_for,
+    load_onnx_importer,
+    onnx_signature,
+)
 from weft.frontend.onnx.wire import external_files, split_model
 from weft.frontend.source import Declared, Examples, ImportOptions, Source, SourceDigest
 from weft.ir import IRModule, is_static
@@ -15,9 +20,9 @@ from weft.support.config import config
 from weft.support.errors import UnsupportedModelError
 from weft.support.file_content import (
     FileContent,
-    FileState,
+    FileStates,
     digest_of,
-    file_digest,
+    digests_later,
     file_state,
     state_at,
 )
@@ -39,6 +44,13 @@ class OnnxSource(Source):
     def import_whole(self, options: ImportOptions) -> IRModule:
         """See ``Source``."""
         return from_onnx(self.model, inputs=options.input_shapes)
+
+    def import_needed(self, options: ImportOptions, outputs: Sequence[str] | None,
+                      given: Collection[str]) -> IRModule:
+        """See ``Source``: nodes that no output needs may have operators that weft does not know."""
+        if outputs is None or options.placement_names:
+            return self.import_whole(options)
+        return import_for(self.model, options.input_shapes or {}, outputs, given)
 
     def preload(self) -> None:
         """See ``Source``."""
@@ -67,12 +79,23 @@ class OnnxSource(Source):
 
     def digest(self) -> SourceDigest | str:
         """See ``Source``. External data must be in files below the folder of the model."""
+        return self.digest_later()()
+
+    def digest_later(self) -> Callable[[], SourceDigest | str]:
+        """See ``Source``."""
+        if self.file is not None and not self._uses_converters_of_users():
+            return _digest_of_file(self.file)
+        found = self._digest()
+        return lambda: found
+
+    def _uses_converters_of_users(self) -> bool:
         # Converters of users import the registry.
         registry = sys.modules.get("weft.frontend.onnx.registry")
-        if registry is not None and registry.CONVERTERS.of_users():
+        return registry is not None and bool(registry.CONVERTERS.of_users())
+
+    def _digest(self) -> SourceDigest | str:
+        if self._uses_converters_of_users():
             return "converters of the user decide about the code"
-        if self.file is not None:
-            return _digest_of_file(self.file)
         if isinstance(self.model, bytes):
             return _digest_of_bytes(self.model)
         try:
@@ -88,31 +111,41 @@ def _digest_of_bytes(data: bytes) -> SourceDigest | str:
         else SourceDigest(digest_of(data).hex(), text)
 
 
-def _digest_of_file(file: FileContent) -> SourceDigest | str:
+def _digest_of_file(file: FileContent) -> Callable[[], SourceDigest | str]:
     try:
         found = file.content()
     except (OSError, ValueError, MemoryError):
-        return "the file cannot be read"  # the import reports the error
+        return lambda: "the file cannot be read"  # the import reports the error
     path = Path(file)
     text = _without_weights(found.data)
+    find_digest, state = found.find_digest, state_at(found.status, found.began)
+    del found  # the digest does not keep the content
     names = external_files(text)
     if names is None:
-        return "the file is no ONNX model"
+        return lambda: "the file is no ONNX model"
+    refusal = "its external data are not in files below its folder, or too large"
     try:
-        further = tuple(_external(path.resolve().parent, names))
+        further = _external(path.resolve().parent, names)
     except (OSError, ValueError):
-        return "its external data are not in files below its folder, or too large"
+        return lambda: refusal
     identity = str(path.absolute())
-    files = ((identity, state_at(found.status, found.began)),
-             *((other, state) for other, state, _ in further))
-    digests = (found.digest, *(digest for _, _, digest in further))
-    parts = {f"the file {Path(name).name}": digest
-             for (name, _), digest in zip(files, digests, strict=True)}
-    return SourceDigest(" ".join(digests), text, files, identity, parts)
+    files = ((identity, state), *further)
+    others = digests_later([name for name, _ in further]) if further else tuple
+
+    def digest() -> SourceDigest | str:
+        try:
+            digests = (find_digest(), *others())
+        except OSError:
+            return refusal
+        parts = {f"the file {Path(name).name}": digest
+                 for (name, _), digest in zip(files, digests, strict=True)}
+        return SourceDigest(" ".join(digests), text, files, identity, parts)
+
+    return digest
 
 
-def _external(folder: Path, names: tuple[str, ...]) -> Iterator[tuple[str, FileState | None, str]]:
-    """The path, state and digest of each file of external data.
+def _external(folder: Path, names: tuple[str, ...]) -> FileStates:
+    """The path and state of each file of external data.
 
     Raises ``ValueError`` for a file elsewhere, and for more data than the cache can hold.
     """
@@ -120,9 +153,7 @@ def _external(folder: Path, names: tuple[str, ...]) -> Iterator[tuple[str, FileS
     if not all(path.is_relative_to(folder) for path in paths) \
             or sum(path.stat().st_size for path in paths) > config.cache_size:
         raise ValueError(names)
-    for path in paths:
-        state = file_state(path)
-        yield str(path), state, file_digest(path)
+    return tuple((str(path), file_state(path)) for path in paths)
 
 
 def _without_weights(data: memoryview) -> bytes:

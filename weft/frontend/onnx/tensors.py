@@ -9,8 +9,8 @@ import math
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import numpy as np
-from onnx import TensorProto
 
+from weft.frontend.onnx.protos import TensorProto
 from weft.ir.dtype import DType
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 

@@ -34,16 +34,6 @@ class Window:
         """The padding in the order of weft operators: top, left, bottom, right."""
         return (*self.before, *self.after)
 
-    def with_unit_axis(self) -> Window:
-        """Return the window with a leading axis of kernel size 1."""
-        return Window(
-            (1, *self.kernel),
-            (1, *self.strides),
-            (1, *self.dilations),
-            (0, *self.before),
-            (0, *self.after),
-        )
-
 
 def window_of(node: Node, kernel: Sequence[int], spatial: Shape) -> Window:
     """Read the window attributes of ``node`` for spatial axes of the sizes ``spatial``.
@@ -137,24 +127,22 @@ def _same_padding(
     return tuple(before), tuple(after)
 
 
-_INDICES = {1: op.nn.max_pool1d_indices, 2: op.nn.max_pool2d_indices, 3: op.nn.max_pool3d_indices}
-
-
 def indices_of_largest(node: Node, window: Window) -> Expr:
     """Return int64 indices into the flattened input; the first of equal maxima is taken.
 
     With ``storage_order`` 1 the spatial axes are flattened in column-major order.
     """
     sizes = [d for d in node.shape() if isinstance(d, int)]
-    operator = _INDICES.get(len(window.kernel))
-    if operator is None or len(sizes) < node.rank():
+    ndim = len(window.kernel)
+    if ndim not in (1, 2, 3) or len(sizes) < node.rank():
         raise UnsupportedModelError(
             "MaxPool indices need one to three spatial axes of fixed size",
             where=node.span,
             got=f"shape ({', '.join(map(str, node.shape()))})",
         )
+    operators = op.nn.max_pool1d_indices, op.nn.max_pool2d_indices, op.nn.max_pool3d_indices
     positions = node.call(
-        operator,
+        operators[ndim - 1],
         node.input(0),
         pool_size=window.kernel,
         strides=window.strides,

@@ -12,6 +12,7 @@ from weft.ir.shape import KnownDim, as_shape
 from weft.ir.span import Span
 from weft.ir.types import TensorType
 from weft.support.errors import InvalidModelError, UnsupportedModelError
+from weft.support.names import claim
 from weft.support.suggestion import nearest
 
 
@@ -56,17 +57,8 @@ def _names(module: HloModule, places: Places) -> tuple[str, ...]:
         called = module.functions.get(calls[0].target)
         known = [places.name(p.location) for p in called.parameters[-count:]] if called else known
     taken: set[str] = set()
-    return tuple(_free(name or parameter.name[1:], taken)
+    return tuple(claim(name or parameter.name[1:], taken)
                  for name, parameter in zip(known, main.parameters, strict=True))
-
-
-def _free(name: str, taken: set[str]) -> str:
-    free, count = name, 1
-    while free in taken:
-        count += 1
-        free = f"{name}_{count}"
-    taken.add(free)
-    return free
 
 
 def _type_of(parameter: Parameter, name: str, told: Sequence[str] | None,
@@ -86,7 +78,7 @@ def _type_of(parameter: Parameter, name: str, told: Sequence[str] | None,
         if size is None:
             sizes.append(as_shape((want,))[0])  # type: ignore[arg-type]
             continue
-        if given is not None and as_shape((want,))[0] != size:  # type: ignore[arg-type]
+        if given is not None and as_shape((want,))[0] != size:
             raise UnsupportedModelError(
                 f"axis {axis} of the input {name!r} has a fixed size", expected=str(size),
                 got=str(want), help="export the function with jax.export.symbolic_shape")
@@ -101,5 +93,5 @@ def output_names_of(main: HloFunction) -> tuple[str, ...]:
     for position, attributes in enumerate(main.result_attributes):
         told = str(attributes.get("jax.result_info", "") or "")
         default = "output" if len(main.result_types) == 1 else f"output{position}"
-        names.append(_free(told or default, taken))
+        names.append(claim(told or default, taken))
     return tuple(names)

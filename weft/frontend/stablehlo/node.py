@@ -16,10 +16,9 @@ from weft.frontend.stablehlo.syntax import HloType, Literal, Region
 from weft.frontend.stablehlo.types import array_of, dtype_of
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr
-from weft.ir.shape import AnyDim, SymDim
+from weft.ir.shape import SymDim
 from weft.ir.span import Span
 from weft.support.dataclass import dataclass
-from weft.support.errors import UnsupportedModelError
 
 # A value of a module: an expression, or sizes known at import, some of them symbolic.
 Value: TypeAlias = "Expr | ShapeValue"
@@ -116,15 +115,6 @@ class Node(NodeBase):
             return self.call(op.not_equal, x, self.number(0, x))
         return self.call(op.cast, x, dtype=wanted)
 
-    def reshape(self, x: Expr, shape: Sequence[Any]) -> Expr:
-        target = tuple(shape)
-        return x if target == tensor_type(x).shape else self.call(
-            op.reshape, x, newshape=target, allowzero=0 in target)
-
-    def transpose(self, x: Expr, axes: Sequence[int]) -> Expr:
-        order = tuple(axes)
-        return x if order == tuple(range(len(order))) else self.call(op.transpose, x, axes=order)
-
     def broadcast(self, x: Expr, shape: Sequence[Any]) -> Expr:
         target = tuple(shape)
         return x if target == tensor_type(x).shape else self.call(op.broadcast_to, x, shape=target)
@@ -146,20 +136,8 @@ class Node(NodeBase):
         return self.call(op.arange, start=0, stop=size, step=1, dtype=DType.of(dtype))
 
 
-def shape_in(x: Expr) -> tuple[Any, ...]:
-    """The shape of a tensor: integers and symbolic sizes."""
-    shape = tensor_type(x).shape
-    if any(isinstance(dim, AnyDim) for dim in shape):
-        raise UnsupportedModelError("a data-dependent size", got=str(tensor_type(x)))
-    return shape
-
-
 def rank_of(x: Expr) -> int:
     return tensor_type(x).ndim
-
-
-def dtype_in(x: Expr) -> DType:
-    return tensor_type(x).dtype
 
 
 def constant_in(x: object) -> np.ndarray | None:

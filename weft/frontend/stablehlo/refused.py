@@ -6,7 +6,7 @@ from weft.frontend.stablehlo.syntax import Operation
 
 _COLLECTIVE = "collectives belong to programs over several devices"
 _TRANSFER = "programs read their inputs and write their outputs only"
-_COMPLEX = "weft has no complex dtype"
+_COMPLEX = "programs have no complex dtype"
 _LINALG = "a factorisation that weft lacks"
 
 # Operations of the specification, by name.

@@ -9,8 +9,8 @@ import numpy as np
 
 from weft import op
 from weft.frontend.common import arrays
-from weft.frontend.common.typed import tensor_type
-from weft.frontend.stablehlo.node import Body, Node, Value, constant_in, shape_in
+from weft.frontend.common.typed import shape_in, tensor_type
+from weft.frontend.stablehlo.node import Body, Node, Value, constant_in
 from weft.frontend.stablehlo.syntax import Literal, Operation
 from weft.frontend.stablehlo.types import array_of, dtype_of
 from weft.ir.dtype import DType

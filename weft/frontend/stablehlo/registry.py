@@ -14,20 +14,8 @@ from weft.frontend.stablehlo.syntax import Operation
 ConvertFunction: TypeAlias = Callable[..., Any]
 
 CONVERTERS: ConverterTable[ConvertFunction] = ConverterTable()
-
-
-def converts(*names: str) -> Callable[[ConvertFunction], ConvertFunction]:
-    """Register the decorated function as the converter of operations.
-
-    It is called with the node and its operands, and returns the result or a sequence of results.
-    """
-
-    def wrap(function: ConvertFunction) -> ConvertFunction:
-        for name in names:
-            CONVERTERS.register(name, function)
-        return function
-
-    return wrap
+# Its functions get the node and its operands, and return the result or a sequence of results.
+converts = CONVERTERS.converts
 
 
 def converter_name(operation: Operation) -> str:

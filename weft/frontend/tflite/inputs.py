@@ -8,6 +8,7 @@ from weft.frontend.tflite.model import Subgraph
 from weft.ir.shape import KnownDim, as_shape
 from weft.ir.types import TensorType
 from weft.support.errors import InvalidInputError, UnsupportedModelError
+from weft.support.names import claim
 from weft.support.suggestion import did_you_mean
 
 
@@ -17,12 +18,7 @@ def names_of(graph: Subgraph, tensors: Sequence[int], told: Mapping[int, str]) -
     found: list[str] = []
     for position, index in enumerate(tensors):
         name = told.get(index) or graph.tensors[index].name or f"tensor{position}"
-        free, count = name, 1
-        while free in taken:
-            count += 1
-            free = f"{name}_{count}"
-        taken.add(free)
-        found.append(free)
+        found.append(claim(name, taken))
     return tuple(found)
 
 

@@ -214,15 +214,6 @@ class Node(NodeBase):
         return x if tensor_type(x).dtype == DType.of(dtype) else self.call(
             op.cast, x, dtype=DType.of(dtype))
 
-    def reshape(self, x: Expr, shape: Sequence[Any]) -> Expr:
-        target = tuple(shape)
-        return x if target == tensor_type(x).shape else self.call(
-            op.reshape, x, newshape=target, allowzero=0 in target)
-
-    def transpose(self, x: Expr, axes: Sequence[int]) -> Expr:
-        order = tuple(axes)
-        return x if order == tuple(range(len(order))) else self.call(op.transpose, x, axes=order)
-
     def fields(self, value: Expr, count: int) -> tuple[Expr, ...]:
         return tuple(self.field(value, index) for index in range(count))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _STRINGS = "weft has no strings"
 _TABLES = "tables with keys are not tensors"
-_COMPLEX = "weft has no complex dtype"
+_COMPLEX = "programs have no complex dtype"
 _STABLEHLO = "an operation of StableHLO that needs more than its operands: read the model as .mlir"
 
 REFUSED: dict[str, str] = {

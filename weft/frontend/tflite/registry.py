@@ -14,14 +14,4 @@ if TYPE_CHECKING:
     ConvertFunction: TypeAlias = Callable[[Node], Converted]
 
 CONVERTERS: ConverterTable[ConvertFunction] = ConverterTable()
-
-
-def converts(*names: str) -> Callable[[ConvertFunction], ConvertFunction]:
-    """Register the decorated function as the converter of operators."""
-
-    def wrap(function: ConvertFunction) -> ConvertFunction:
-        for name in names:
-            CONVERTERS.register(name, function)
-        return function
-
-    return wrap
+converts = CONVERTERS.converts

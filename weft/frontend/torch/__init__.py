@@ -6,18 +6,19 @@ torch is an extra and takes seconds to import, so it is imported with the first 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.support.errors import OptionError
 from weft.support.interpreter import interrupts_held
 
 if TYPE_CHECKING:
+    from weft.frontend.common.user_converters import C
     from weft.frontend.source import Source
     from weft.frontend.torch.program import TorchProgram
     from weft.ir.module import IRModule
 
-__all__ = ["from_torch", "torch_program"]
+__all__ = ["from_torch", "torch_converter", "torch_program"]
 
 
 def torch_program(
@@ -49,6 +50,25 @@ def open_torch(model: Any, examples: Any, options: Any) -> Source:
     """The source of a module, of an exported program, or of the file of one (``.pt2``)."""
     source: Source = _load("source").TorchSource(model, examples, options)
     return source
+
+
+def torch_converter(name: str) -> Callable[[C], C]:
+    """Register the decorated function as the converter of a torch operator.
+
+    ``name`` is ``"library::operator"`` for all overloads, or ``"library::operator.overload"`` for
+    one, and replaces weft's converter. The function is ``convert(node, *inputs, **attributes)``:
+    the arguments in the order of the operator's schema, those with the names of its keyword-only
+    parameters by name; tensors as typed expressions, other arguments as Python values. It returns
+    the result, or a sequence of results, as expressions. Raises ``RegistryError`` for a name
+    without a library, and ``OptionError`` where torch is missing. ``weft.onnx_converter`` is the
+    same for ONNX (docs/tutorials/add_converter.md).
+    """
+
+    def wrap(function: C) -> C:
+        _load("converters").register_converter(name, function)
+        return function
+
+    return wrap
 
 
 def _load(name: str) -> Any:

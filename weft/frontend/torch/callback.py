@@ -80,7 +80,7 @@ def called(node: torch.fx.Node, seen: Node, value: Callable[[Any], Any]) -> Any:
     def run(*given: torch.Tensor) -> Any:
         filled = [given[places[i]] if i in places else one for i, one in enumerate(values)]
         args, kwargs = pytree.tree_unflatten(filled, structure)
-        return node.target(*args, **kwargs)  # type: ignore[operator]
+        return node.target(*args, **kwargs)
 
     dtypes = {j: _traced(leaves[i]).dtype for i, j in places.items()}
     made = _results(run, dtypes, types, seen)

@@ -1,4 +1,4 @@
-"""All converters of ATen operators, and ``weft.torch_converter`` for those of users.
+"""All converters of ATen operators, and how ``weft.torch_converter`` makes those of users.
 
 Importing this module registers the converters of weft, which those of users replace.
 """
@@ -12,7 +12,7 @@ import torch
 
 from weft.frontend.common.registry import import_converters
 from weft.frontend.common.typed import tensor_type
-from weft.frontend.common.user_converters import C, UserConverter, attribute_names, typed_results
+from weft.frontend.common.user_converters import UserConverter, attribute_names, typed_results
 from weft.frontend.torch.dtypes import dtype_of
 from weft.frontend.torch.node import Node
 from weft.frontend.torch.registry import register
@@ -22,26 +22,16 @@ from weft.support.errors import OperatorError, RegistryError
 import_converters("weft.frontend.torch.aten")
 
 
-def torch_converter(name: str) -> Callable[[C], C]:
-    """Register the decorated function as the converter of a torch operator.
+def register_converter(name: str, function: UserConverter) -> None:
+    """Register what ``weft.torch_converter(name)`` decorates.
 
-    ``name`` is ``"library::operator"`` for all overloads, or ``"library::operator.overload"`` for
-    one, and replaces weft's converter. The function is ``convert(node, *inputs, **attributes)``:
-    the arguments in the order of the operator's schema, those with the names of its keyword-only
-    parameters by name; tensors as typed expressions, other arguments as Python values. It returns
-    the result, or a sequence of results, as expressions. ``weft.onnx_converter`` is the same for
-    ONNX (docs/tutorials/add_converter.md).
+    Raises ``RegistryError`` for a name without a library.
     """
     library, _, own = name.partition("::")
     if not library or not own:
         raise RegistryError("not the name of an operator", got=repr(name),
                             expected='such as "my_library::twice"')
-
-    def wrap(function: C) -> C:
-        register(own if library == "aten" else f"{library}.{own}", _converter(function))
-        return function
-
-    return wrap
+    register(own if library == "aten" else f"{library}.{own}", _converter(function))
 
 
 def _converter(function: UserConverter) -> Callable[..., Any]:

@@ -19,6 +19,11 @@ Shapes = Mapping[str, Sequence[object]]
 OpenAxes = dict[str, "tuple[int, ...] | None"]
 
 
+def name_of(model: object) -> str:
+    """The class of a module, or the name of the function that it calls."""
+    return str(getattr(model, "name_of_function", "") or type(model).__name__)
+
+
 def export_module(model: torch.nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any] | None,
                   shapes: Shapes) -> torch.export.ExportedProgram:
     """Export a module in eval mode, traced with example arguments.
@@ -31,7 +36,7 @@ def export_module(model: torch.nn.Module, example_inputs: Sequence[Any] | Mappin
                           got="no example_inputs",
                           help="weft.compile(module, example_inputs=(torch.zeros(1, 3, 32, 32),))")
     if model.training:
-        raise InvalidModelError("the module is in training mode", where=type(model).__name__,
+        raise InvalidModelError("the module is in training mode", where=name_of(model),
                                 help="call model.eval() first; for training, give the result of "
                                      "torch.export.export(model, args), whose running averages "
                                      "and key become inputs")
@@ -57,7 +62,7 @@ def traced(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, A
             return torch.export.export(model, args, dict(kwargs) or None, dynamic_shapes=dims,
                                        strict=False)
     except Exception as error:  # the model's code may raise anything
-        raise InvalidModelError("torch.export cannot trace the module", where=type(model).__name__,
+        raise InvalidModelError("torch.export cannot trace the module", where=name_of(model),
                                 got=f"{type(error).__name__}: {error}",
                                 help=_way_round(error)) from error
 
@@ -81,7 +86,11 @@ def _way_round(error: Exception) -> str | None:
 def _open_axes(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any],
                shapes: Shapes) -> OpenAxes:
     """The dynamic axes of each argument."""
-    given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    try:
+        given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise OptionError("example_inputs do not fit the arguments of the model",
+                          where=name_of(model), got=str(error)) from error
     unknown = [name for name in shapes if not isinstance(given.get(name), torch.Tensor)]
     if unknown:
         raise OptionError(f"unknown tensor argument {', '.join(map(repr, unknown))}",

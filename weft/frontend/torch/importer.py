@@ -196,7 +196,7 @@ class GraphImporter:
 
     def _seen(self, node: torch.fx.Node, raw: Sequence[Any]) -> Node:
         return Node(target_name(node), span_of(node), tuple(map(_traced, raw)),
-                    node.meta.get("val"), self.keys, self.sizes)
+                    node.meta.get("val"), self.keys, self.sizes, _fields_read(node))
 
     def convert_body(self, body: torch.fx.GraphModule, arguments: Sequence[Any]) -> list[Any]:
         """The results of a body of control flow, which draws no random numbers."""
@@ -270,6 +270,13 @@ class GraphImporter:
         if axes is None or not isinstance(value, Expr):
             return value
         return typed(op.transpose(value, axes=tuple(axes)))
+
+
+def _fields_read(node: torch.fx.Node) -> frozenset[int] | None:
+    """The fields of a tuple that anything reads; ``None`` if something takes all of them."""
+    if any(user.target is not operator.getitem for user in node.users):
+        return None
+    return frozenset(user.args[1] for user in node.users)  # type: ignore[misc] - integers
 
 
 def _free_name(name: str, program: TorchProgram) -> str:

@@ -12,16 +12,10 @@ from weft.frontend.common import arrays
 from weft.frontend.torch.node import Node, rank_of, shape_in
 from weft.ir.expr import Constant, Expr
 
-# LAPACK's blocked routines factor larger matrices faster.
-LARGEST = 128
-
 
 def flattened(node: Node, x: Expr) -> Expr:
-    """``x`` as (batch, rows, columns); raises ``UnsupportedModelError`` above ``LARGEST``."""
+    """``x`` as (batch, rows, columns)."""
     *batch, rows, columns = shape_in(x)
-    if max(rows, columns) > LARGEST:
-        raise node.unsupported("matrices that are faster with LAPACK", expected=f"{LARGEST} rows",
-                               got=f"{rows} x {columns}")
     return node.reshape(x, (math.prod(batch), rows, columns))
 
 
@@ -30,6 +24,7 @@ def broadcast_batch(node: Node, x: Expr, batch: Sequence[int]) -> Expr:
 
 
 def transposed(node: Node, x: Expr) -> Expr:
+    """Swap the last two axes."""
     rank = rank_of(x)
     return node.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
 

@@ -12,12 +12,11 @@ import torch
 from weft import op
 from weft.frontend.common.node import NodeBase
 from weft.frontend.common.random_keys import RandomKeys
-from weft.frontend.common.typed import tensor_type
+from weft.frontend.common.typed import dtype_in, shape_in
 from weft.frontend.torch.data_sizes import DataSizes
 from weft.frontend.torch.dtypes import dtype_of
-from weft.ir import AnyDim, Constant, Dim, DType, Expr, Span, SymDim, broadcast_dims
+from weft.ir import Constant, Dim, DType, Expr, Span, SymDim, broadcast_dims
 from weft.support.dataclass import dataclass
-from weft.support.errors import UnsupportedModelError
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,8 @@ class Node(NodeBase):
 
     ``traced`` and ``result`` hold torch's values for the arguments and the result: fake tensors
     (metadata without data) and Python values. ``keys`` gives random operators their keys, and
-    ``sizes`` names to sizes that data determines.
+    ``sizes`` names to sizes that data determines. ``fields`` are those of a tuple that are read;
+    ``None``: any.
     """
 
     op: str
@@ -35,6 +35,7 @@ class Node(NodeBase):
     result: Any
     keys: RandomKeys | None = None
     sizes: DataSizes | None = None
+    fields: frozenset[int] | None = None
 
     def random_key(self) -> Expr:
         """A key for a random operator; in a region of ``torch.compile`` torch draws the numbers."""
@@ -107,7 +108,7 @@ class Node(NodeBase):
             return self.size(value, DType.of(dtype))
         return self.cast(value, dtype) if isinstance(value, Expr) else self.constant(value, dtype)
 
-    def reshape(self, x: Expr, shape: Sequence[int]) -> Expr:
+    def reshape(self, x: Expr, shape: Sequence[Any]) -> Expr:
         """Reshape ``x``, if it has another shape."""
         target = tuple(shape)
         if target == shape_in(x):
@@ -117,10 +118,6 @@ class Node(NodeBase):
     def broadcast(self, x: Expr, shape: Sequence[int]) -> Expr:
         target = tuple(shape)
         return x if target == shape_in(x) else self.call(op.broadcast_to, x, shape=target)
-
-    def transpose(self, x: Expr, axes: Sequence[int]) -> Expr:
-        order = tuple(axes)
-        return x if order == tuple(range(len(order))) else self.call(op.transpose, x, axes=order)
 
     def slice(self, x: Expr, axis: int, begin: Dim, end: Dim, step: int = 1) -> Expr:
         """Elements ``begin``, ``begin + step``, … below ``end``, all within the axis."""
@@ -134,18 +131,6 @@ def wrapped(value: int, dtype: DType) -> int:
     """``value`` modulo 2**bits, in the range of the integer ``dtype``."""
     lowest = -(1 << (dtype.bits - 1)) if dtype.code == "int" else 0
     return (value - lowest) % (1 << dtype.bits) + lowest
-
-
-def shape_in(x: Expr) -> tuple[Any, ...]:
-    """The shape of a tensor: integers, and symbolic dimensions, which take arithmetic.
-
-    A converter that needs a number (to compare sizes, to count) fails with ``TypeError`` for a
-    symbolic one, which the importer reports. Raises ``UnsupportedModelError`` for unknown sizes.
-    """
-    shape = tensor_type(x).shape
-    if any(isinstance(dim, AnyDim) for dim in shape):
-        raise UnsupportedModelError("a data-dependent size", got=str(tensor_type(x)))
-    return shape
 
 
 def broadcast_shape(*shapes: Sequence[Any]) -> tuple[Any, ...]:
@@ -166,10 +151,6 @@ def broadcast_shape(*shapes: Sequence[Any]) -> tuple[Any, ...]:
 def is_symbolic(*sizes: Any) -> bool:
     """Whether a size is a symbolic dimension."""
     return any(isinstance(size, SymDim) for size in sizes)
-
-
-def dtype_in(x: Expr) -> DType:
-    return tensor_type(x).dtype
 
 
 def rank_of(x: Expr) -> int:

@@ -20,13 +20,7 @@ def converts(*names: str) -> Callable[[ConvertFunction], ConvertFunction]:
     receives the node and the arguments in schema order with defaults filled in: tensors as typed
     expressions, all other arguments as Python values.
     """
-
-    def wrap(function: ConvertFunction) -> ConvertFunction:
-        for name in names:
-            register(name, function)
-        return function
-
-    return wrap
+    return CONVERTERS.converts(*names)
 
 
 def register(name: str, function: ConvertFunction) -> None:

@@ -12,6 +12,7 @@ import torch
 from weft.frontend.source import Declared, Examples, ImportOptions, Source, SourceDigest
 from weft.frontend.torch import from_torch, torch_program
 from weft.frontend.torch.archive import load_archive
+from weft.frontend.torch.callables import as_module, check_initialized
 from weft.frontend.torch.module_digest import module_digest
 from weft.frontend.torch.registry import CONVERTERS
 from weft.ir import IRModule, TensorType, as_shape, is_static
@@ -33,14 +34,16 @@ class TorchSource(Source):
                  examples: Examples, options: ImportOptions) -> None:
         super().__init__(model if isinstance(model, FileContent) else None)
         is_one = examples is not None and not isinstance(examples, (Mapping, Sequence))
-        self._model = model
+        check_initialized(model)
+        self._model: Any = model
         self._examples: Examples = (examples,) if is_one else examples
         self._shapes: Any = options.input_shapes or {}
 
     @functools.cached_property
     def program(self) -> TorchProgram:
         """The traced program; see ``torch_program``."""
-        model = self._model if self.file is None else load_archive(self.file)
+        model = load_archive(self.file) if self.file is not None \
+            else as_module(self._model, self._examples)
         return torch_program(model, example_inputs=self._examples, inputs=self._shapes)
 
     def import_whole(self, options: ImportOptions) -> IRModule:
@@ -65,7 +68,8 @@ class TorchSource(Source):
         kind = type(self._model)
         if self.file is not None and not self._shapes and self._examples is None:
             return _digest_of_file(self.file)
-        if self._shapes or not isinstance(self._model, torch.nn.Module):
+        if self._shapes or isinstance(self._model, torch.jit.ScriptModule) \
+                or not isinstance(self._model, torch.nn.Module):
             return f"no digest covers a {kind.__name__} that is exported or has dynamic sizes"
         found = module_digest(self._model, self._examples)
         if isinstance(found, str):

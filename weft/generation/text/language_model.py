@@ -86,8 +86,7 @@ class LanguageModel:
                 help="load the model with a larger capacity=")
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
                             repetition_penalty=repetition_penalty)
-        cached = None if cache is None else load_cache(
-            self.decoder, 0, self._weights.identity(self._identity), Path(cache))
+        cached = None if cache is None else self.load_cache(cache)
         found = stream(self.decoder, ids, key=seed, sampling=sampling,
                        max_new_tokens=min(max_tokens, room), stop_tokens=self.tokenizer.eos,
                        constraint=constraint, cached=cached)
@@ -152,6 +151,10 @@ class LanguageModel:
             save_cache(self.decoder, 0, ids, self._weights.identity(self._identity), Path(path))
         finally:
             self.decoder.free(0)
+
+    def load_cache(self, path: str | Path, slot: int = 0) -> np.ndarray:
+        """Fill a slot of the decoder from a file of ``save_cache``; the tokens that it holds."""
+        return load_cache(self.decoder, slot, self._weights.identity(self._identity), Path(path))
 
     def constraint(self, *, json_schema: str | Mapping[str, Any] | None = None,
                    grammar: str | None = None, regex: str | None = None) -> MakeConstraint | None:

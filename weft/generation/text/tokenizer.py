@@ -59,11 +59,6 @@ class Tokenizer:
         """The text of tokens, without special ones unless ``special``."""
         return str(self._tokens.decode(list(tokens), skip_special_tokens=not special))
 
-    def id_of(self, text: str) -> int | None:
-        """The number of the token that is written ``text``."""
-        found = self._tokens.token_to_id(text)
-        return None if found is None else int(found)
-
     def text_of(self, token: int | None) -> str:
         """How a token is written in the vocabulary; nothing for ``None``."""
         found = None if token is None else self._tokens.id_to_token(token)

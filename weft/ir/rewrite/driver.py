@@ -10,7 +10,7 @@ from typing import Any
 from weft.ir.expr import Expr
 from weft.ir.rewrite.rules import NoMatch, Rule, RuleSet
 from weft.ir.structural import assert_structural_equal
-from weft.ir.typing.infer import infer_expr
+from weft.ir.typing.infer import infer_expr, typed_call
 from weft.ir.typing.solver import TypeSolver, UnifyError
 from weft.ir.visitor import Enter, children, replace_children, rewrite_post_order
 from weft.support.dataclass import dataclass
@@ -149,7 +149,8 @@ def _typed_like(applied: Rule, old: Expr, new: Expr) -> Expr:
         return new
     rebuilt = rewrite_post_order(
         new,
-        lambda node: node if node.checked_type is not None else node.replace(span=old.span),
+        lambda node: node if node.checked_type is not None
+        else typed_call(node.replace(span=old.span)),
         enter=_is_new,
     )
     try:

@@ -373,6 +373,21 @@ def root_ops(term: Term) -> frozenset[str] | None:
     return None
 
 
+def starts_of(term: Term) -> list[str]:
+    """What a match needs at its root: ``operator:operand,operand``; ``*`` for any expression.
+
+    The operands are operators, the calls of which are among the arguments in any order.
+    """
+    if isinstance(term, AltTerm):
+        return [start for option in term.options for start in starts_of(option)]
+    names = root_ops(term)
+    if names is None:
+        return ["*"]
+    args = term.args if isinstance(term, (CallTerm, OneOfTerm)) else ()
+    operands = ",".join(sorted({arg.op.name for arg in args if isinstance(arg, CallTerm)}))
+    return [f"{name}:{operands}" for name in sorted(names)]
+
+
 def may_start_at(term: Term, operator: Op | None) -> bool:
     """Whether a match can start with a call of ``operator``, as far as its traits tell.
 

@@ -6,9 +6,11 @@ docstring that shows a program before and after; ``driver.check_rule_docstring``
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Op
@@ -18,6 +20,7 @@ from weft.ir.rewrite.quick_test import Test, quick_test
 from weft.support.dataclass import dataclass
 from weft.support.deprecation import warn_renamed
 from weft.support.errors import OptionError, RegistryError
+from weft.support.interpreter import interrupts_held
 from weft.support.registry import Registry
 
 
@@ -115,15 +118,65 @@ def register_rule(rule_: Rule) -> Rule:
     return registered(rule_)
 
 
+class RuleModule:
+    """The set ``RULES`` of a module, which is imported for the first call that may match a rule.
+
+    ``starts`` says which calls these are, as ``pattern.starts_of`` writes it.
+    """
+
+    def __init__(self, module: str, starts: str) -> None:
+        self.module = module
+        self._operands: dict[str, list[frozenset[str]]] = {}
+        for start in starts.split():
+            root, _, operands = start.partition(":")
+            needed = frozenset(filter(None, operands.split(",")))
+            self._operands.setdefault(root, []).append(needed)
+        self._loaded: RuleSet | None = None
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules; importing the module makes them."""
+        if self._loaded is None:
+            with interrupts_held():
+                self._loaded = importlib.import_module(self.module).RULES
+        return self._loaded.rules
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the rules are needed: they are loaded, or may match any expression."""
+        return self._loaded is not None or "*" in self._operands
+
+    def may_start_at(self, operator: Op | None) -> bool:
+        """Whether a match can start with a call of ``operator``."""
+        return operator is not None and operator.name in self._operands
+
+    def may_match(self, expr: Expr) -> bool:
+        """Whether a call, of an operator at which a match can start, may match a rule."""
+        if not isinstance(expr, Call) or not isinstance(expr.op, Op):
+            return False
+        present = {arg.op.name for arg in expr.args
+                   if isinstance(arg, Call) and isinstance(arg.op, Op)}
+        return any(map(present.issuperset, self._operands[expr.op.name]))
+
+
+# The rules that may match a call of an operator, and the modules that no call has needed so far.
+_Starting: TypeAlias = "tuple[list[tuple[Rule, Test | None]], list[RuleModule]]"
+
+
 class RuleSet:
     """Rules in order of preference, indexed by the operator at their root."""
 
-    def __init__(self, *rules: Rule | RuleSet) -> None:
-        flat: list[Rule] = []
+    def __init__(self, *rules: Rule | RuleSet | RuleModule) -> None:
+        flat: list[Rule | RuleModule] = []
         for item in rules:
-            flat.extend(item.rules if isinstance(item, RuleSet) else (item,))
-        self.rules = tuple(flat)
-        self._starting: dict[Op | None, list[tuple[Rule, Test | None]]] = {}
+            flat.extend(item.parts if isinstance(item, RuleSet) else (item,))
+        self.parts = tuple(flat)
+        self._starting: dict[Op | None, _Starting] = {}
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """All rules; modules of rules are imported."""
+        return tuple(rule_ for part in self.parts for rule_ in _rules_of(part))
 
     def candidates(self, expr: Expr) -> list[Rule]:
         """The rules whose pattern may match ``expr``, as far as a quick test tells."""
@@ -131,17 +184,24 @@ class RuleSet:
         starting = self._starting.get(operator)
         if starting is None:
             starting = self._starting[operator] = self._starting_at(operator)
-        return [rule for rule, test in starting if test is None or test(expr)]
+        tests, waiting = starting
+        needed = [part for part in waiting if part.may_match(expr)] if waiting else ()
+        if needed:
+            for part in needed:
+                _ = part.rules
+            tests, _ = self._starting[operator] = self._starting_at(operator)
+        return [rule for rule, test in tests if test is None or test(expr)]
 
-    def _starting_at(self, operator: Op | None) -> list[tuple[Rule, Test | None]]:
-        """The rules that may match a call of ``operator``; for ``None`` any other expression."""
-        found = []
-        for rule_ in self.rules:
+    def _starting_at(self, operator: Op | None) -> _Starting:
+        """What may match a call of ``operator``; for ``None`` any other expression."""
+        found, waiting = [], [part for part in self.parts if isinstance(part, RuleModule)
+                              and not part.is_loaded]
+        for rule_ in (r for part in self.parts if part not in waiting for r in _rules_of(part)):
             names = root_ops(rule_.pattern)
             named = names is None or (operator is not None and operator.name in names)
             if named and may_start_at(rule_.pattern, operator):
                 found.append((rule_, quick_test(rule_.pattern)))
-        return found
+        return found, [part for part in waiting if part.may_start_at(operator)]
 
     def __add__(self, other: RuleSet) -> RuleSet:
         return RuleSet(self, other)
@@ -151,6 +211,10 @@ class RuleSet:
 
     def __len__(self) -> int:
         return len(self.rules)
+
+
+def _rules_of(part: Rule | RuleModule) -> tuple[Rule, ...]:
+    return (part,) if isinstance(part, Rule) else part.rules
 
 
 def check_rules(rules: Iterable[Rule | RuleSet]) -> tuple[Rule, ...]:

@@ -9,7 +9,14 @@ from weft.ir.attrs import Attrs
 from weft.ir.dtype import DType
 from weft.ir.expr import Call
 from weft.ir.op import Op
-from weft.ir.types import IncompleteType, TensorType, TupleType, Type, is_complete
+from weft.ir.types import (
+    IncompleteType,
+    TensorType,
+    TupleType,
+    Type,
+    has_negative_size,
+    is_complete,
+)
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.report import (
     argument_name,
@@ -93,6 +100,8 @@ class CallContext(RelationContext):
         if not is_type or (isinstance(type_, TensorType) and not isinstance(type_.dtype, DType)):
             raise self._broken("states an invalid result type", got=repr(type_),
                                expected="TensorType.of(shape, dtype), or a TupleType")
+        if has_negative_size(type_):
+            self.fail("the result would have a negative size", got=type_)
         try:
             self._solver.unify(self._out, type_)
         except UnifyError as error:

@@ -9,13 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from weft.ir.expr import Call, Expr, Function, GlobalVar, TypeData, Var
+from weft.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    Tuple,
+    TupleGetItem,
+    TypeData,
+    Var,
+)
 from weft.ir.module import IRModule, Settled
+from weft.ir.op import Op
 from weft.ir.shape import SymDim
 from weft.ir.size_range import name_of
 from weft.ir.types import FuncType, IncompleteType, TensorType, Type, is_complete
 from weft.ir.typing.constraints import Constraints
 from weft.ir.typing.kinds import kind_error
+from weft.ir.typing.node_rules import known_result
 from weft.ir.typing.report import describe, raise_collected, type_error
 from weft.ir.typing.solver import ERROR
 from weft.ir.visitor import children, post_order, rebuild
@@ -39,6 +51,10 @@ def infer_type(mod: IRModule) -> IRModule:
     for group in _call_order(callees):
         if all(_is_settled(name, mod, known, group) for name in group):
             known.update((name, mod.settled[name].globals[name]) for name in group)
+            continue
+        if all(_is_typed(mod.functions[name], known[name]) for name in group):
+            errors.extend(e for name in group for e in _range_errors(mod.functions[name], name))
+            known.update((name, _type_of(mod.functions[name])) for name in group)
             continue
         part = Constraints(known, mod.type_definitions)
         try:
@@ -83,6 +99,29 @@ def _is_settled(name: str, mod: IRModule, known: Mapping[str, Type], group: Sequ
     return all(known.get(c) == type_ for c, type_ in note.globals.items() if c not in group)
 
 
+# Kinds of nodes whose types depend on those of their operands alone.
+_PLAIN = frozenset((Call, Constant, Function, Tuple, TupleGetItem, Var))
+
+
+def _is_typed(fn: Function, declared: Type) -> bool:
+    """Whether a pass has typed all nodes of ``fn``, which refers to no other function."""
+    found = fn.checked_type
+    if not isinstance(found, FuncType) or not isinstance(declared, FuncType):
+        return False
+    if declared.arg_types != found.arg_types or fn.ret_type not in (None, found.ret_type):
+        return False
+    for node in post_order(fn):
+        if node.checked_type is None or type(node) not in _PLAIN:
+            return False
+        if type(node) is Var and type(node.annotation or node.checked_type) is not TensorType:
+            return False  # it may name a data type that is not defined
+    return True
+
+
+def _type_of(fn: Function) -> Type:
+    return ERROR if fn.checked_type is None else fn.checked_type
+
+
 def infer_expr(
     expr: Expr, definitions: Mapping[str, TypeData] | None = None, *, trust: bool = False
 ) -> Expr:
@@ -92,6 +131,8 @@ def infer_expr(
     nodes, so that only new nodes cost time. Raises
     ``TypeInferenceError``.
     """
+    if trust and (known := expr.checked_type or known_result(expr)) is not None:
+        return expr.with_type(known)
     part = Constraints({}, definitions, trust=trust)
     try:
         part.collect(expr)
@@ -100,6 +141,20 @@ def infer_expr(
         raise _too_deep() from None
     raise_collected(part.errors)
     return rebuilt[id(expr)]
+
+
+def typed_call(node: Expr) -> Expr:
+    """A new call of an operator on typed operands with its type; other nodes as they are.
+
+    An ill-typed call stays untyped: inference of the program reports it.
+    """
+    if type(node) is not Call or type(node.op) is not Op or node.checked_type is not None \
+            or any(arg.checked_type is None for arg in node.args):
+        return node
+    try:
+        return infer_expr(node, trust=True)
+    except TypeInferenceError:
+        return node
 
 
 def _too_deep() -> TypeInferenceError:

@@ -34,6 +34,13 @@ _RESULTS: dict[tuple[Op, Any, tuple[Type, ...]], Type] = {}
 _MOST_RESULTS = 8192
 
 
+def known_result(node: expr.Expr) -> Type | None:
+    """The type of a call of an operator on typed operands, if such a call was inferred before."""
+    if type(node) is not expr.Call or type(node.op) is not Op:
+        return None
+    return _RESULTS.get((node.op, node.attrs, tuple([a.checked_type for a in node.args])))  # type: ignore[arg-type]
+
+
 def _is_fixed(type_: Type) -> bool:
     """Whether a type is a tensor without unknown sizes, or a tuple of such."""
     if isinstance(type_, TensorType):

@@ -8,6 +8,7 @@ from typing import Any
 from weft.eager.emitter import call
 from weft.eager.tensor import Tensor
 from weft.nn.functional.sizes import of_axes, per_axis, with_batch, with_indices, without_batch
+from weft.topi.nn.window import whole_window_padding
 
 
 def _window(
@@ -48,7 +49,7 @@ def _avg_pool(
         result = call(f"nn.avg_pool{axes}d", x, count_include_pad=bool(count_include_pad),
                        **window)
         return without_batch(result, has_batch)
-    padded = call("nn.pad", x, 0.0, pad_width=_whole_windows(tuple(x.shape), window))
+    padded = call("nn.pad", x, 0.0, pad_width=whole_window_padding(tuple(x.shape), window))
     whole = {**window, "padding": (0,) * (2 * axes), "ceil_mode": False}
     result = call(f"nn.avg_pool{axes}d", padded, **whole)
     return without_batch(result * (math.prod(window["pool_size"]) / divisor_override), has_batch)
@@ -70,22 +71,6 @@ def _whole_means(
                            True, 1)
         counts = call("round", counts[0, 0])[tuple(slice(n) for n in total.shape[-axes:])]
     return call("trunc", call("round", total) / counts).to(input.dtype)
-
-
-def _whole_windows(
-    shape: tuple[int, ...], window: dict[str, Any]
-) -> tuple[tuple[int, int], ...]:
-    """Padding made explicit, and zeros up to the end of the last window."""
-    axes = len(window["pool_size"])
-    pads = [(0, 0)] * (len(shape) - axes)
-    for size, taps, step, before in zip(shape[-axes:], window["pool_size"], window["strides"],
-                                        window["padding"], strict=False):
-        up = step - 1 if window["ceil_mode"] else 0
-        count = (size + 2 * before - taps + up) // step + 1
-        if window["ceil_mode"]:  # the last window starts before the padding at the end
-            count = min(count, (size + before - 1) // step + 1)
-        pads.append((before, max((count - 1) * step + taps - size - before, 0)))
-    return tuple(pads)
 
 
 def _adaptive_sizes(axes: int, x: Tensor, output_size: Any) -> tuple[int, ...]:

@@ -27,4 +27,4 @@ def normal(
 
 def dropped(x: Tensor, p: float) -> Tensor:
     """``x`` with elements zeroed with probability ``p``, and the others divided by 1 - p."""
-    return wrap(drawn.default_generator.draw("random.dropout", as_node(x), rate=float(p)))
+    return wrap(drawn.current_generator().draw("random.dropout", as_node(x), rate=float(p)))

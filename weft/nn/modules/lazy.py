@@ -42,7 +42,7 @@ class LazyModule(Module):
             self._forget_shapes()
 
         __init__.__signature__ = signature  # type: ignore[attr-defined] - read by inspect
-        cls.__init__ = __init__  # type: ignore[method-assign]
+        cls.__init__ = __init__
 
     def _forget_shapes(self) -> None:
         for name, parameter in self._parameters.items():

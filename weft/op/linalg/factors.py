@@ -7,6 +7,7 @@ import numpy as np
 from weft import te
 from weft.ir import Attrs, Dim, RelationContext, TensorType, TupleType, attr, dim_min, int32, int64
 from weft.ir.op import OpPattern, define_op, op_case
+from weft.ir.traits import FACTORIZATION
 from weft.op.batching import merging
 from weft.op.cut_axes import leading_axes
 from weft.op.linalg.gradients import cholesky_gradient, expand_qr, expand_reflect, lu_gradient
@@ -39,7 +40,7 @@ def _lu_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("linalg.lu", relation=_lu_relation, pattern=OpPattern.OPAQUE, level=3,
-           inputs=("x",), results=4)
+           inputs=("x",), results=4, traits=FACTORIZATION)
 def lu(x: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
     """LU factors with partial pivoting: packed factors, pivots (from 1), row permutation, info.
 
@@ -120,7 +121,7 @@ def _cholesky_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("linalg.cholesky", relation=_cholesky_relation, pattern=OpPattern.OPAQUE, level=3,
-           inputs=("x",), results=2)
+           inputs=("x",), results=2, traits=FACTORIZATION)
 def cholesky(x: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
     """The lower factor L of ``x = L L'``, computed from the lower triangle, and info.
 
@@ -172,7 +173,7 @@ def _qr_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("linalg.qr", relation=_qr_relation, pattern=OpPattern.OPAQUE, level=3,
-           inputs=("x",), results=2)
+           inputs=("x",), results=2, traits=FACTORIZATION)
 def qr(x: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
     """R on and above the diagonal, Householder vectors below it, and their scales."""
     return topi.qr(x)
@@ -213,7 +214,7 @@ def _reflect_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("linalg.reflect", attrs=ReflectAttrs, relation=_reflect_relation,
-           pattern=OpPattern.OPAQUE, level=3)
+           pattern=OpPattern.OPAQUE, level=3, traits=FACTORIZATION)
 def reflect(packed: te.Tensor, scales: te.Tensor, c: te.Tensor, attrs: ReflectAttrs) -> te.Tensor:
     """``Q c`` for the orthogonal factor Q that ``linalg.qr`` packs."""
     return topi.reflect(packed, scales, c, transpose=attrs.transpose)

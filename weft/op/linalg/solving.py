@@ -6,6 +6,7 @@ import numpy as np
 
 from weft import te
 from weft.ir import Attrs, OpPattern, RelationContext, attr, define_op, op_case
+from weft.ir.traits import FACTORIZATION
 from weft.op.batching import merging
 from weft.op.cut_axes import leading_axes
 from weft.op.linalg.factors import matrices
@@ -36,7 +37,7 @@ def _solve_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("linalg.triangular_solve", attrs=TriangularSolveAttrs, relation=_solve_relation,
-           pattern=OpPattern.OPAQUE, level=3)
+           pattern=OpPattern.OPAQUE, level=3, traits=FACTORIZATION)
 def triangular_solve(a: te.Tensor, b: te.Tensor, attrs: TriangularSolveAttrs) -> te.Tensor:
     """``x`` with ``a x = b`` for triangular ``a``; the other triangle is not read."""
     return topi.triangular_solve(a, b, lower=attrs.lower, unit=attrs.unit)
@@ -70,7 +71,7 @@ def _square_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("linalg.matrix_exp", relation=_square_relation, pattern=OpPattern.OPAQUE, level=3,
-           inputs=("x",))
+           inputs=("x",), traits=FACTORIZATION)
 def matrix_exp(x: te.Tensor, _attrs: Attrs) -> te.Tensor:
     """The matrix exponential: the sum of all ``x**n / n!``."""
     return topi.matrix_exp(x)

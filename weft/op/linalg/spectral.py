@@ -15,12 +15,13 @@ from weft.ir import (
     define_op,
     op_case,
 )
+from weft.ir.traits import FACTORIZATION
 from weft.op.batching import merging
 from weft.op.cut_axes import leading_axes
 from weft.op.linalg.factors import matrices
 from weft.op.linalg.spectral_gradients import eigh_gradient, svd_gradient
 from weft.support.dataclass import dataclass
-from weft.topi import spectral as topi
+from weft.topi import linalg as topi
 
 
 def _eigh_relation(ctx: RelationContext) -> bool:
@@ -33,7 +34,7 @@ def _eigh_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("linalg.eigh", relation=_eigh_relation, pattern=OpPattern.OPAQUE, level=3,
-           inputs=("x",), results=2)
+           inputs=("x",), results=2, traits=FACTORIZATION)
 def eigh(x: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
     """The eigenvalues of symmetric matrices, ascending, and eigenvectors as columns.
 
@@ -92,7 +93,7 @@ def _svd_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("linalg.svd", attrs=SvdAttrs, relation=_svd_relation, pattern=OpPattern.OPAQUE, level=3,
-           inputs=("x",), results=3)
+           inputs=("x",), results=3, traits=FACTORIZATION)
 def svd(x: te.Tensor, attrs: SvdAttrs) -> tuple[te.Tensor, ...]:
     """``x = U diag(S) V'``: U, the singular values S, descending, and V, vectors as columns.
 

@@ -29,7 +29,6 @@ from weft.ir.traits import CONVOLUTION, MixedPrecision
 from weft.ir.typing.relation import RelationContext
 from weft.op.batching import merged, merging, moved, repeated, with_attrs
 from weft.op.gradients import known_shape
-from weft.op.nn.conv_gradients import convolution_gradient
 from weft.op.nn.conv_reference import conv_reference, images_in, unblocked_images
 from weft.op.relations import (
     layout_attr,
@@ -247,7 +246,7 @@ def define_conv(name: str, attrs_type: type[ConvAttrs], doc: str, cases: Sequenc
                    pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("data", "kernel"),
                    traits=replace(CONVOLUTION, mixed_precision=MixedPrecision.ALWAYS))(run)
     made.spec(reference, *cases)
-    made.gradient(convolution_gradient)
+    made.refer(gradient="weft.op.nn.conv_gradients:convolution_gradient")
     made.batching(_convolve_each)
     made.canonical_form(_with_explicit_sizes)
     return made

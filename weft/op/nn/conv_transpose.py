@@ -20,7 +20,6 @@ from weft.op.nn.conv import (
     steps_attr,
 )
 from weft.op.nn.conv_reference import images_in, unblocked_images
-from weft.op.nn.subpixel import transposed_as_convolution
 from weft.op.relations import (
     layout_attr,
     output_dtype,
@@ -195,7 +194,7 @@ def _define(name: str, attrs_type: type[ConvTransposeAttrs], cases: Sequence[Cas
     )
     op = define_op(name, attrs=attrs_type, relation=_relation, pattern=OpPattern.OUT_FUSABLE,
                    level=2, inputs=("data", "kernel"), traits=CONVOLUTION)(run)
-    op.decomposition(transposed_as_convolution)
+    op.refer(decomposition="weft.op.nn.subpixel:transposed_as_convolution")
     op.batching(merging(layout="data_layout"))
     op.spec(lambda data, kernel, **values: _reference(data, kernel, attrs_type(**values)), *cases)
     return op

@@ -55,6 +55,10 @@ def _mean_product(logs: np.ndarray, targets: np.ndarray, dtype: Any) -> np.ndarr
     return np.asarray(-total / np.float64(len(logs)), dtype)
 
 
+for _op in (cross_entropy, cross_entropy_with_logits):
+    _op.refer(reduced_form=f"weft.op.reduced_forms:{_op.name.removeprefix('nn.')}")
+
+
 @cross_entropy.gradient
 def _cross_entropy_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     predictions, targets = call.args

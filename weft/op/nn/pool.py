@@ -31,7 +31,6 @@ from weft.op.batching import merging
 from weft.op.layout_inference import image_layout
 from weft.op.nn.conv import padding_attr, positive, steps_attr, with_changes
 from weft.op.nn.conv_reference import images_in, pad_spatial, unblocked_images, windows
-from weft.op.nn.pool_gradients import avg_pool_gradient, max_pool_gradient
 from weft.op.relations import (
     checked,
     expect_float,
@@ -201,7 +200,7 @@ def define_max_pool(name: str, attrs_type: type[PoolAttrs], cases: Sequence[Case
     op.batching(merging(layout="layout"))
     op.canonical_form(_with_explicit_padding)
     op.refer(permuted="weft.op.permuted:image")
-    op.gradient(max_pool_gradient)
+    op.refer(gradient="weft.op.nn.pool_gradients:max_pool_gradient")
     op.spec(lambda x, **values: max_reference(x, attrs_type(**values)), *cases)
     return op
 
@@ -222,7 +221,7 @@ def define_avg_pool(name: str, attrs_type: type[PoolAttrs], cases: Sequence[Case
     op.batching(merging(layout="layout"))
     op.canonical_form(_with_explicit_padding)
     op.refer(permuted="weft.op.permuted:image")
-    op.gradient(avg_pool_gradient)
+    op.refer(gradient="weft.op.nn.pool_gradients:avg_pool_gradient")
     op.spec(lambda x, **values: avg_reference(x, attrs_type(**values)), *cases)
     return op
 

@@ -104,5 +104,6 @@ for _op in (softmax, fast_softmax, log_softmax):
     _op.batching(along("axis"))
 softmax.refer(fast_form="weft.op.fast_math:SOFTMAX",
               requantized_form="weft.op.qnn.integer_forms:softmax")
-for _op in (softmax, log_softmax):
-    _op.refer(permuted="weft.op.permuted:along_axis")
+for _op, _form in ((softmax, "softmax"), (log_softmax, "log_softmax")):
+    _op.refer(permuted="weft.op.permuted:along_axis",
+              reduced_form=f"weft.op.reduced_forms:{_form}")

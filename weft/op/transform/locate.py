@@ -211,6 +211,8 @@ searchsorted.spec(
     op_case(_LINE, _SOUGHT, right=True, dtype="int32"),
     op_case(np.array([[1, 3, 5], [2, 2, 2]]), np.array([[3, 9], [2, 1]])),
     op_case(_LINE, np.float32(0.5)), op_case((0,), (3,)), op_case(_LINE, (0,)),
+    op_case(np.arange(0, 26, 2), np.arange(-1, 34).reshape(5, 7)),
+    op_case(np.arange(11, dtype=np.float32), np.arange(19, dtype=np.float32) - 3, right=True),
 )
 
 

@@ -173,7 +173,11 @@ def topk(x: te.Tensor, attrs: TopkAttrs) -> tuple[te.Tensor, te.Tensor]:
 
 
 def _order(x: np.ndarray, axis: int, is_ascend: bool) -> np.ndarray:
-    """Stable in both directions: a descending order is an ascending one of the reversed line."""
+    """Stable in both directions: a descending order is an ascending one of the reversed line.
+
+    NumPy knows the NaNs of its own dtypes alone.
+    """
+    x = x.astype(np.float32) if x.dtype.kind == "V" else x
     if is_ascend:
         return np.argsort(x, axis, kind="stable")
     mirrored = np.argsort(np.flip(x, axis), axis, kind="stable")

@@ -77,6 +77,7 @@ def _running(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc
     op.cut_axes(axes_but("axis"))
     op.spec(_accumulated(accumulate), op_case((3, 5), axis=1), op_case((4, 3)), op_case((6,)),
             op_case((2, 3, 4), axis=-2, reverse=True), op_case((0, 3)), op_case((9, 4), axis=1),
+            op_case((2, 3, 2, 67), axis=1),
             *cases)
     return op
 

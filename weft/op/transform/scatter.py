@@ -14,6 +14,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.batching import all_repeated, along, batch_numbers, moved, with_attrs
+from weft.op.cut_axes import slice_axes
 from weft.op.gradients import (
     attrs_of,
     clamped,
@@ -195,6 +196,7 @@ def _scatter_nd_reference(
     return result
 
 
+scatter_nd.cut_axes(slice_axes)
 scatter_nd.spec(
     _scatter_nd_reference,
     op_case((3, 4), np.array([[0, 2, 0], [1, 3, 1]]), (3,)),

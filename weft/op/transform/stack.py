@@ -160,7 +160,7 @@ def _sliding_window_reference(
 ) -> np.ndarray:
     axis %= x.ndim
     seen = np.lib.stride_tricks.sliding_window_view(
-        x, tuple(window_shape), tuple(range(axis, x.ndim)))  # type: ignore[call-overload]
+        x, tuple(window_shape), tuple(range(axis, x.ndim)))
     steps = (slice(None),) * axis + tuple(slice(None, None, s) for s in strides)
     return np.ascontiguousarray(seen[steps])
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from weft.codegen.cost_model import CostModel, Prediction, call_work, tensor_types, typical_elements
 from weft.ir import Call, DType, TensorType
-from weft.strategy.cpu.dot_product.instruction import select_dot_instruction
 from weft.strategy.cpu.machine_model import machine_model
-from weft.strategy.cpu.prediction.predict import predict
 from weft.target import CpuTarget
-from weft.tir import PrimFunc
+
+if TYPE_CHECKING:
+    from weft.tir import PrimFunc
 
 # Bytes of L2 for each element of a row that is read twice: half of it holds the row and its result.
 _L2_BYTES_PER_ELEMENT = 16
@@ -28,15 +29,24 @@ class CpuCostModel(CostModel):
     def call_seconds(self, call: Call) -> float:
         return roofline_seconds(call, self._target)
 
+    def work_seconds(self, flops: float, moved_bytes: float, itemsize: int) -> float:
+        model = machine_model(self._target)
+        return self.launch_seconds + model.seconds(
+            model.roofline_cycles(flops, itemsize, moved_bytes))
+
     def conversion_seconds(self, type_: TensorType) -> float:
         model = machine_model(self._target)
         cycles = model.conversion_cycles(type_.dtype.itemsize) * math.prod(type_.concrete_shape)
         return model.seconds(cycles)
 
     def predict(self, func: PrimFunc) -> Prediction | None:
+        from weft.strategy.cpu.prediction.predict import predict  # only for kernels that are built
+
         return predict(func, self._target)
 
     def multiplies_bytes(self, left: DType, right: DType) -> bool:
+        from weft.strategy.cpu.dot_product.instruction import select_dot_instruction
+
         return select_dot_instruction(left, right, self._target) is not None
 
 

@@ -41,6 +41,10 @@ _FORK_JOIN_OPERATIONS = 2.05
 # Instructions or latencies of one unit of work; the machine's ports and latencies give the cycles.
 _EXP_INSTRUCTIONS = 20
 _PACK_LOADS, _TRANSPOSE_CYCLES = 8.96, 6.4  # of one vector of float32
+# Of a machine whose values are unknown: vector instructions, and a division, in multiply-adds; an
+# element that is inserted into a vector, in loads; instructions that wait at a time.
+_VECTOR_OPS, _DIVISION, _GATHERED, _WINDOW = 1.65, 5.0, 2.0, 224
+_USUAL_WAYS = 8  # of an L2 whose ways a measured machine does not know
 _TILE_START_LATENCIES, _KEY_BLOCK_LATENCIES = 6, 25
 
 
@@ -63,9 +67,12 @@ class MachineModel:
 
     machine: Machine
     vector_bytes: int
+    vector_registers: int
     l1_bytes: int
     l2_bytes: int
     l3_bytes: int
+    # The lines of a set of L2.
+    l2_ways: int
 
     # Nominal clock in Hz.
     frequency: float
@@ -74,6 +81,14 @@ class MachineModel:
     fma_latency: float
     loads_per_cycle: float
     stores_per_cycle: float
+    # Vector instructions of all kinds, of which no more than these are multiply-adds or shuffles.
+    vector_ops_per_cycle: float
+    shuffles_per_cycle: float
+    divide_cycles: float
+    # For each element of a vector that is gathered, each from its own address.
+    gather_cycles: float
+    # Instructions that the core has begun at a time, waiting or not.
+    reorder_window: float
 
     # Sequential vector loads from L1.
     l1_bandwidth: float
@@ -240,9 +255,16 @@ def machine_model(target: CpuTarget) -> MachineModel:
     lanes = vector_bytes // 4
     line_rate = _LINE * _LINES_IN_FLIGHT / beyond.latency_cycles
     return MachineModel(
-        machine, vector_bytes, target.l1_bytes, target.l2_bytes, target.l3_bytes,
+        machine, vector_bytes, target.vector_registers, target.l1_bytes, target.l2_bytes,
+        target.l3_bytes,
+        l2_ways=machine.l2.ways or _USUAL_WAYS,
         frequency=machine.frequency, fma_per_cycle=fma, fma_latency=machine.fma_latency,
         loads_per_cycle=loads, stores_per_cycle=stores,
+        vector_ops_per_cycle=max(fma, machine.vector_ops_per_cycle or _VECTOR_OPS * fma),
+        shuffles_per_cycle=machine.shuffles_per_cycle or fma,
+        divide_cycles=machine.divide_cycles or _DIVISION / fma,
+        gather_cycles=machine.gather_cycles or _GATHERED / loads,
+        reorder_window=machine.reorder_window or _WINDOW,
         l1_bandwidth=loads * vector_bytes,
         l2_stream_bandwidth=machine.l2.load_bytes_per_cycle * _L2_STREAM,
         l2_bandwidth=machine.l2.load_bytes_per_cycle * _L2_MIXED,

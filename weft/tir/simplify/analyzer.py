@@ -383,8 +383,9 @@ class Analyzer:
 
     def _select(self, e: x.Select) -> PrimExpr:
         """A select evaluates both sides, so loads in them may not use the condition."""
-        if any(isinstance(n, x.BufferLoad | x.ProducerLoad)
-               for side in (e.true_value, e.false_value) for n in post_order(side)):
+        if e.condition.dtype.lanes > 1 or any(
+                isinstance(n, x.BufferLoad | x.ProducerLoad)
+                for side in (e.true_value, e.false_value) for n in post_order(side)):
             return x.select(self.simplify(e.condition), self.simplify(e.true_value),
                             self.simplify(e.false_value))
         return x.select(*self._chosen(e.condition, e.true_value, e.false_value))

@@ -123,7 +123,22 @@ class Facts:
             return True
         if depth == 0 or total.is_const:
             return False
-        return any(self.is_not_negative(rest, depth - 1) for rest in self._weakened(total, depth))
+        if any(self.is_not_negative(rest, depth - 1) for rest in self._weakened(total, depth)):
+            return True
+        cases = self._cases(total)
+        return bool(cases) and all(self.is_not_negative(case, depth - 1) for case in cases)
+
+    def _cases(self, total: Linear) -> list[Linear]:
+        """``total`` with each operand of a minimum that is added, or a maximum that is subtracted.
+
+        It is >= 0 exactly where all of these are.
+        """
+        for atom, c in total.terms.items():
+            if type(atom) is (x.Min if c > 0 else x.Max):
+                rest = total.plus(Linear.of_atom(atom), -c)
+                operands = (atom.a, atom.b)
+                return [rest.plus(self.exact(linear_of_canonical(one)), c) for one in operands]
+        return []
 
     def _weakened(self, total: Linear, depth: int) -> Iterator[Linear]:
         """Lower bounds of ``total`` (times a positive factor): one fact subtracted.
@@ -247,7 +262,10 @@ def _cancel(total: Linear, fact: Linear) -> Iterator[Linear]:
         if have is None or (have > 0) != (c > 0):
             continue
         common = math.gcd(have, c)
-        yield total.scaled(abs(c) // common).plus(fact, -(abs(have) // common))
+        times = abs(c) // common
+        # ``total`` is an integer: it is >= 0 exactly where ``times * total + times - 1`` is.
+        rest = total.scaled(times).plus(fact, -(abs(have) // common))
+        yield Linear(rest.terms, rest.const + times - 1)
         return
 
 

@@ -216,4 +216,6 @@ def block_sums(func: PrimFunc) -> PrimFunc:
         T[0] = T[0] + T.block[0]
     B[0] = T[0]
     """
-    return visitor.map_body(func, _Blocker(func).visit)
+    is_sum = any(isinstance(node, s.BufferStore) and _parts(node) is not None
+                 for node in _top_down(func.body))
+    return visitor.map_body(func, _Blocker(func).visit) if is_sum else func

@@ -13,7 +13,16 @@ from weft.support.errors import LoweringError
 from weft.tir import stmt as s
 from weft.tir import visitor
 from weft.tir.buffer import Buffer, next_uid
-from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, Var, access_lanes, const
+from weft.tir.expr import (
+    Broadcast,
+    BufferLoad,
+    PrimExpr,
+    Ramp,
+    Var,
+    access_lanes,
+    const,
+    int_value,
+)
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import Stmt
 from weft.tir.transform.interleave_tile import interleave, interleaved_starts, of_lane
@@ -23,6 +32,7 @@ from weft.tir.transform.rewriter import RewriterWithAnalyzer
 class _Flattener(RewriterWithAnalyzer):
     def __init__(self, func: PrimFunc) -> None:
         super().__init__(func)
+        self._is_symbolic = any(isinstance(param, Var) for param in func.params)
         self.flat: dict[Buffer, Buffer] = {}
         self._strides: dict[Buffer, tuple[PrimExpr, ...]] = {}
         self._loads: dict[PrimExpr, PrimExpr] = {}
@@ -144,6 +154,13 @@ class _Flattener(RewriterWithAnalyzer):
         return result
 
     def loop(self, node: s.For) -> Stmt:
+        # The masks of a tail of one vector of a symbolic row then do not depend on the loop, and
+        # outer loops do not compute them again. Loops over fixed sizes have no such masks.
+        extent = self.expr(node.extent)
+        if (self._is_symbolic and node.kind is s.ForKind.SERIAL and int_value(extent) is None
+                and self.analyzer.can_prove(extent <= 1)):
+            body = visitor.substitute(node.body, {node.loop_var: node.min})
+            return self.visit(s.IfThenElse(extent >= 1, body))
         # Several loops may share a variable, with different ranges, so the memo is per loop.
         outer, self._loads = self._loads, {}
         result = super().loop(node)

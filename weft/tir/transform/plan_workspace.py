@@ -23,7 +23,7 @@ from weft.tir.func import PrimFunc
 from weft.tir.simplify import Analyzer
 from weft.tir.size_text import bind_size, size_text
 from weft.tir.stmt import ForKind, Stmt
-from weft.tir.task_scratch import MAX_STACK_BYTES, TaskScratch
+from weft.tir.task_scratch import MAX_STACK_BYTES, MAX_TOTAL_STACK_BYTES, TaskScratch
 from weft.tir.visitor import map_stmts, post_order, transform_expr, transform_stmt, vars_of
 
 _ALIGNMENT = 64
@@ -83,11 +83,12 @@ class WorkspacePlanner:
         return e
 
     def _parallel(self, loop: s.For) -> Stmt:
-        """Leave small buffers on the stack of the body; give large ones a slice per iteration.
+        """Leave some small buffers on the stack of the body; give others a slice per iteration.
 
         Iterations run concurrently, so each needs memory of its own.
         """
         large: list[tuple[Buffer, Buffer]] = []
+        small: dict[Buffer, int] = {}  # those on the stack, with their sizes
 
         def inside(node: Stmt) -> Stmt:
             node = map_stmts(node, inside)
@@ -95,7 +96,9 @@ class WorkspacePlanner:
                 return node
             old = node.buffer
             size = old.static_bytes
-            if size is not None and size <= MAX_STACK_BYTES:
+            if old in small or (size is not None and size <= MAX_STACK_BYTES and
+                                sum(small.values()) + size <= MAX_TOTAL_STACK_BYTES):
+                small[old] = size or 0
                 return node
             if size is None or int_value(loop.extent) is None:
                 self._add_task_scratch(old, loop.extent)

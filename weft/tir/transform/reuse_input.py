@@ -59,7 +59,8 @@ def _without_copy(body: Stmt, source: Buffer, target: Buffer) -> Stmt | None:
     ``None`` if the body is not of this form. Elements that the copy would not have written then
     hold values of ``source``; a kernel writes them before it reads them.
     """
-    if not isinstance(body, SeqStmt) or not _is_copy(body.stmts[0], source, target):
+    if not isinstance(body, SeqStmt) or not body.stmts or not _is_copy(
+            body.stmts[0], source, target):
         return None
     rest = seq(body.stmts[1:])
     loads = (e for node in visitor.post_order_stmts(rest) for root in visitor.exprs_of(node)

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.tir import stmt as s
-from weft.tir.expr import FALSE, TRUE, PrimExpr, Var, not_
+from weft.tir.expr import FALSE, TRUE, BufferLoad, PrimExpr, Var, not_
 from weft.tir.func import PrimFunc
 from weft.tir.simplify import Analyzer
 from weft.tir.size_text import bind_size
 from weft.tir.stmt import Stmt
-from weft.tir.visitor import depth_checkpoints, map_exprs, map_stmts
+from weft.tir.visitor import (
+    depth_checkpoints,
+    loads_from,
+    map_exprs,
+    map_stmts,
+    post_order,
+    post_order_stmts,
+)
 
 
 class RewriterWithAnalyzer:
@@ -63,7 +70,9 @@ class RewriterWithAnalyzer:
         return node.replace(condition=condition, then_case=then_case, else_case=else_case)
 
     def case(self, condition: PrimExpr, body: Stmt) -> Stmt:
-        """Rewrite one side of a branch, in which ``condition`` holds."""
+        """Rewrite one side of a branch, in which ``condition`` holds unless it is stored to."""
+        if _is_changed(condition, body):
+            return self.visit(body)
         with self.analyzer.constraint(condition):
             return self.visit(body)
 
@@ -72,6 +81,15 @@ class RewriterWithAnalyzer:
         value = self.expr(node.value)
         self.analyzer.bind_value(node.var, value)
         return node.replace(value=value, body=self.visit(node.body))
+
+
+def _is_changed(condition: PrimExpr, body: Stmt) -> bool:
+    """Whether ``body`` stores to, or passes on, memory that ``condition`` reads."""
+    read = {e.buffer for e in post_order(condition) if isinstance(e, BufferLoad)}
+    return bool(read) and any(
+        inner.buffer in read if isinstance(inner, s.BufferStore) else
+        isinstance(inner, s.Evaluate) and any(loads_from(inner.value, b) for b in read)
+        for inner in post_order_stmts(body))
 
 
 _RULES: dict[type, Callable[[RewriterWithAnalyzer, s.Stmt], Stmt]] = {

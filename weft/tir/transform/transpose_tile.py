@@ -19,6 +19,7 @@ from weft.tir import stmt as s
 from weft.tir import visitor
 from weft.tir.expr import BufferLoad, Call, PrimExpr, Shuffle, Var, const, int_value
 from weft.tir.func import PrimFunc
+from weft.tir.row_major import ravel
 from weft.tir.simplify import Analyzer
 from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform import vectorize_loop
@@ -141,9 +142,7 @@ class _TileBuilder:
 
 def _step(load: BufferLoad, var: Var, analyzer: Analyzer) -> PrimExpr:
     """The distance in elements between loads for ``var`` and ``var + 1``."""
-    position: PrimExpr = const(0)
-    for index, size in zip(load.indices, load.buffer.shape, strict=True):
-        position = position * size + index
+    position = ravel(load.indices, load.buffer.shape)
     after = visitor.substitute(position, {var: var + 1})
     return analyzer.simplify(analyzer.simplify(after) - analyzer.simplify(position))
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft import te
-from weft.ir.dtype import DType, float32, float64, int64
+from weft.ir.dtype import DType, float32, float64, int32, int64
 from weft.tir.expr import (
     PrimExpr,
     all_of,
@@ -26,9 +26,11 @@ from weft.tir.expr import (
     select,
 )
 from weft.topi.image.taps import Arithmetic, Resampling
+from weft.topi.sizes import size_bounds
 
 # Sums over more taps than this are reductions instead of expressions.
 MAX_WRITTEN_OUT = 8
+MAX_INT32 = 2**31 - 1
 
 
 class _Expressions:
@@ -88,9 +90,9 @@ def _keeps(axis: Resampling, size: PrimExpr) -> bool:
 
 
 def _order(axis: Resampling, size: PrimExpr, position: int) -> tuple[bool, int]:
-    known = int_value(size)
+    least, _ = size_bounds(size)
     # An axis that shrinks leaves fewer elements for the next stage, one that grows leaves more.
-    shrinks = known is not None and isinstance(axis.new_size, int) and axis.new_size < known
+    shrinks = least is not None and isinstance(axis.new_size, int) and axis.new_size < least
     grows = not shrinks
     return grows, -position if grows else position
 
@@ -115,12 +117,12 @@ def _resample(x: te.Tensor, position: int, axis: Resampling, work: DType) -> te.
     shape = (*x.shape[:position], axis.new_size, *x.shape[position + 1:])
 
     def read(index: tuple[PrimExpr, ...], at: PrimExpr) -> PrimExpr:
-        return x[(*index[:position], at, *index[position + 1:])]
+        return x[(*index[:position], at.astype(int64), *index[position + 1:])]
 
     if axis.method == "nearest_neighbor":
         nearest = _table(axis, lambda i, _: _clamped(
             axis.nearest(_coord(axis, i, size), EXPRESSIONS), size), 1, "nearest")
-        return te.compute(shape, lambda *i: read(i, nearest[i[position], 0]), name="resample",
+        return te.compute(shape, lambda *i: read(i, nearest[0, i[position]]), name="resample",
                           role=te.StageRole.RESAMPLING)
     positions, weights, count = _linear_combination(axis, size, work)
 
@@ -128,7 +130,7 @@ def _resample(x: te.Tensor, position: int, axis: Resampling, work: DType) -> te.
         i = index[position]
 
         def term(k: PrimExpr) -> PrimExpr:
-            return read(index, positions[i, k]).astype(work) * weights[i, k]
+            return read(index, positions[k, i]).astype(work) * weights[k, i]
 
         # An expression instead of a reduction: the schedule can inline it into what follows.
         if count <= MAX_WRITTEN_OUT:
@@ -140,17 +142,22 @@ def _resample(x: te.Tensor, position: int, axis: Resampling, work: DType) -> te.
 
 
 def _table(axis: Resampling, value: Any, count: int, name: str) -> te.Tensor:
-    return te.compute((axis.new_size, count), value, name=name, role=te.StageRole.LOOKUP_TABLE)
+    """``value(i, k)`` at ``[k, i]``: vectors of results read neighbours for each of the taps."""
+    return te.compute((count, axis.new_size), lambda k, i: value(i, k), name=name,
+                      role=te.StageRole.LOOKUP_TABLE)
 
 
 def _clamped(coord: PrimExpr, size: PrimExpr) -> PrimExpr:
-    return maximum(minimum(coord.astype(int64), size - 1), 0)
+    """A position as int32 where all positions are: gathers take more of these at once."""
+    found = maximum(minimum(coord.astype(int64), size - 1), 0)
+    _, most = size_bounds(size)
+    return found if most is None or most > MAX_INT32 else found.astype(int32)
 
 
 def _linear_combination(
     axis: Resampling, size: PrimExpr, work: DType
 ) -> tuple[te.Tensor, te.Tensor, int]:
-    """The lookup tables of positions and weights (new size, taps), and the number of taps."""
+    """The lookup tables of positions and weights (taps, new size), and the number of taps."""
     known = int_value(size)
     shrink = 1.0 if known is None else axis.shrink(known)
     count = axis.count(shrink)
@@ -177,9 +184,9 @@ def _linear_combination(
     # rounding.
     raw = _table(axis, weight, count, "raw_weights")
     k = te.reduce_axis(count, name="k")
-    total = te.compute((axis.new_size,), lambda i: te.sum(raw[i, k.var], k), name="total",
+    total = te.compute((axis.new_size,), lambda i: te.sum(raw[k.var, i], k), name="total",
                        role=te.StageRole.LOOKUP_TABLE)
-    weights = _table(axis, lambda i, k: (raw[i, k] / total[i]).astype(work), count, "weights")
+    weights = _table(axis, lambda i, k: (raw[k, i] / total[i]).astype(work), count, "weights")
     return positions, weights, count
 
 

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 from weft import te
 from weft.ir.dtype import DType
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value, maximum
-from weft.tir.simplify import simplify
 from weft.topi.layout import BlockedIndex, Layout, convert_shape
 from weft.topi.nn.pad import Width, pad
 from weft.topi.nn.window import window_count, window_span
@@ -60,6 +59,8 @@ def window_counts(
     dilation: Sequence[int], strides: Sequence[int],
 ) -> list[PrimExpr]:
     """The size of the result along each spatial axis."""
+    from weft.tir.simplify import simplify
+
     return [
         simplify(window_count(size + (before + after), window_span(tap, step), stride))
         for size, (before, after), tap, step, stride in zip(

@@ -10,6 +10,7 @@ from weft import te
 from weft.ir.dtype import DType
 from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, const, int_value, maximum, minimum
+from weft.tir.row_major import element_count
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import SPATIAL_AXES, pad_spatial, side_padding
 from weft.topi.nn.window import window_count, window_count_up, window_span
@@ -230,9 +231,7 @@ def global_max_pool(x: te.Tensor, layout: Layout, spatial: str) -> te.Tensor:
 def global_avg_pool(x: te.Tensor, layout: Layout, spatial: str) -> te.Tensor:
     """The mean of each channel; stages ``global_pool_sum`` and ``global_pool_avg``."""
     total = _global(x, layout, spatial, te.sum, "global_pool_sum")
-    count: PrimExpr = const(1)
-    for letter in spatial:
-        count = count * x.shape[layout.index_of(letter)]
+    count = element_count(x.shape[layout.index_of(letter)] for letter in spatial)
     return te.compute(total.shape, lambda *i: divide_by_count(total[i], count),
                       name="global_pool_avg")
 

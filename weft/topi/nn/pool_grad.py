@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 from weft import te
 from weft.ir.dtype import int32
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else
+from weft.tir.row_major import ravel
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import pad_spatial
-from weft.topi.nn.pool import AxisWindow, PoolWindow, axis_windows, divide_by_count
+from weft.topi.nn.pool import PoolWindow, axis_windows, divide_by_count
 
 
 def max_pool_grad(
@@ -32,7 +32,7 @@ def max_pool_grad(
         source = list(index)
         for axis, position, k in zip(axes, positions, taps, strict=True):
             source[position] = index[position] * axis.stride + k.var * axis.step
-        number = _number(axes, [k.var for k in taps])
+        number = ravel([k.var for k in taps], [a.taps for a in axes])
         return te.argmax((number.astype(int32), padded[tuple(source)]), taps)
 
     winner = te.compute(grad.shape, first_of_largest, name="pool_winner")[0]
@@ -63,14 +63,6 @@ def _positions(window: PoolWindow, layout: Layout) -> list[int]:
     return [layout.index_of(letter) for letter in window.spatial]
 
 
-def _number(axes: Sequence[AxisWindow], taps: Sequence[PrimExpr]) -> PrimExpr:
-    """The row-major index of a tap within its window."""
-    number: PrimExpr = const(0)
-    for axis, k in zip(axes, taps, strict=True):
-        number = number * axis.taps + k
-    return number
-
-
 def _gather(
     grad: te.Tensor, x: te.Tensor, window: PoolWindow, layout: Layout, share: Any
 ) -> te.Tensor:
@@ -89,7 +81,7 @@ def _gather(
                 coord[p] = offset // axis.stride
                 inside += [offset >= 0, (offset % axis.stride).equal(0),
                            coord[p] < grad.shape[p]]
-            number = _number(axes, [const(k) for k in tap])
+            number = ravel(tap, [a.taps for a in axes])
             total = total + if_then_else(all_of(*inside), share(tuple(coord), number),
                                          const(0, grad.dtype))
         return total

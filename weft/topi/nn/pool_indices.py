@@ -12,6 +12,7 @@ from typing import Any
 from weft import te
 from weft.ir.dtype import int32, int64
 from weft.tir.expr import PrimExpr, all_of, as_prim, const, if_then_else, maximum, minimum
+from weft.tir.row_major import ravel, unravel
 from weft.topi.layout import Layout
 from weft.topi.nn.adaptive_pool import EvenWindows
 from weft.topi.nn.conv import pad_spatial
@@ -35,17 +36,17 @@ def max_pool_indices(x: te.Tensor, window: PoolWindow) -> te.Tensor:
     def winner(*index: PrimExpr) -> Any:
         coord = [i * a.stride + k.var * a.step
                  for i, a, k in zip(index[_FIRST_SPATIAL:], axes, taps, strict=True)]
-        number = _flat([k.var for k in taps], [const(a.taps) for a in axes])
+        number = ravel([k.var for k in taps], [const(a.taps) for a in axes])
         return te.argmax((number.astype(int32), padded[(*index[:_FIRST_SPATIAL], *coord)]), taps)
 
     counts = [a.count(s) for a, s in zip(axes, sizes, strict=True)]
     winners = te.compute((*x.shape[:_FIRST_SPATIAL], *counts), winner, name="pool_winner")[0]
 
     def position(*index: PrimExpr) -> PrimExpr:
-        numbers = _unflat(winners[index].astype(int64), [a.taps for a in axes])
+        numbers = unravel(winners[index].astype(int64), [a.taps for a in axes])
         positions = [_inside(a, i, k, s) for a, i, k, s
                   in zip(axes, index[_FIRST_SPATIAL:], numbers, sizes, strict=True)]
-        return _flat(positions, sizes).astype(int64)
+        return ravel(positions, sizes).astype(int64)
 
     return te.compute(winners.shape, position, name="pool_indices")
 
@@ -72,7 +73,7 @@ def adaptive_max_pool_indices(x: te.Tensor, counts: Sequence[int]) -> te.Tensor:
         offsets = [minimum(k.var, w.length(i) - 1)
                    for w, i, k in zip(windows, spatial, taps, strict=True)]
         positions = [w.start(i) + k for w, i, k in zip(windows, spatial, offsets, strict=True)]
-        return te.argmax((_flat(positions, sizes).astype(int64),
+        return te.argmax((ravel(positions, sizes).astype(int64),
                           x[(*index[:_FIRST_SPATIAL], *positions)]), taps)
 
     shape = (*x.shape[:_FIRST_SPATIAL], *map(as_prim, counts))
@@ -92,7 +93,7 @@ def max_pool_indices_grad(
     # Gathering instead of scattering: elements are independent, so that they run in parallel and
     # add in a fixed order.
     def element(*index: PrimExpr) -> PrimExpr:
-        here = _flat(index[_FIRST_SPATIAL:], [const(s) for s in sizes]).astype(int64)
+        here = ravel(index[_FIRST_SPATIAL:], [const(s) for s in sizes]).astype(int64)
         total: PrimExpr = const(0, grad.dtype)
         for tap in itertools.product(*(range(a.taps) for a in axes)):
             inside, coord = _window_of(axes, index, tap, grad.shape)
@@ -117,20 +118,3 @@ def _window_of(
         coord[p] = offset // axis.stride
         inside += [offset >= 0, (offset % axis.stride).equal(0), coord[p] < shape[p]]
     return inside, tuple(coord)
-
-
-def _flat(positions: Sequence[PrimExpr], sizes: Sequence[PrimExpr]) -> PrimExpr:
-    """The row-major index of a position."""
-    number: PrimExpr = const(0)
-    for coord, size in zip(positions, sizes, strict=True):
-        number = number * size + coord
-    return number
-
-
-def _unflat(number: PrimExpr, sizes: Sequence[int]) -> list[PrimExpr]:
-    """The position of a row-major index; the inverse of ``_flat``."""
-    positions: list[PrimExpr] = []
-    for size in reversed(sizes):
-        positions.insert(0, number % size)
-        number = number // size
-    return positions

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from weft import te
 from weft.tir.expr import PrimExpr, all_of, as_prim, const, if_then_else, maximum, select
+from weft.tir.row_major import unravel
 from weft.topi.layout import Layout
 
 
@@ -58,7 +59,7 @@ def space_to_batch(
 
     def element(*index: PrimExpr) -> PrimExpr:
         coord, source = index[0] // whole, [index[0] % whole]
-        offsets = _digits(coord, block)
+        offsets = unravel(coord, block)
         inside = []
         for i in range(rank):
             position = index[1 + i] * block[i] + offsets[i] - paddings[i][0]
@@ -94,15 +95,6 @@ def batch_to_space(
              in zip(x.shape[1:], block, crops, strict=False))
     shape = (batch, *sizes, *x.shape[1 + rank:])
     return te.compute(shape, element, name="batch_to_space")
-
-
-def _digits(coord: PrimExpr, block: Sequence[int]) -> list[PrimExpr]:
-    """The coordinates of a flat position within a block."""
-    digits: list[PrimExpr] = []
-    for b in reversed(block):
-        digits.insert(0, coord % b)
-        coord = coord // b
-    return digits
 
 
 def dilate(x: te.Tensor, strides: Sequence[int], value: float) -> te.Tensor:

@@ -21,7 +21,6 @@ from weft import te
 from weft.support.dataclass import dataclass
 from weft.support.errors import LoweringError
 from weft.tir.expr import PrimExpr, const, int_value, select
-from weft.tir.simplify import simplify
 from weft.topi.layout import BlockedIndex, Layout, convert_shape
 from weft.topi.nn.conv import data_axes, full_padding, kernel_axes, pad_spatial
 from weft.topi.nn.window import window_count
@@ -125,6 +124,8 @@ def winograd_conv2d(
     _, channels, *_ = convert_shape(kernel_layout, OIHW, weight.shape)
     _, _, height, width = convert_shape(data_layout, NCHW, data.shape)
     top, left, bottom, right = full_padding(padding, 2)
+    from weft.tir.simplify import simplify
+
     rows = simplify(window_count(height + (top + bottom), TAPS, 1))
     columns = simplify(window_count(width + (left + right), TAPS, 1))
     tall, wide = (simplify((extent + (tile - 1)) // tile) for extent in (rows, columns))
@@ -205,6 +206,8 @@ def _output_pass(sums: te.Tensor, matrix: Matrix) -> te.Tensor:
 
 def _width(zeros: PrimExpr) -> int | PrimExpr:
     """Zeros to append, as a number if it is known."""
+    from weft.tir.simplify import simplify
+
     fixed = int_value(zeros)
     return simplify(zeros) if fixed is None else fixed
 

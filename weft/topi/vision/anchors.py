@@ -10,8 +10,9 @@ from weft import te
 from weft.ir.dtype import DType, int32, int64
 from weft.tir.expr import PrimExpr, const, maximum, minimum, select
 from weft.topi.indexing import full
+from weft.topi.sort import argsort
 from weft.topi.upcast import converted, upcast
-from weft.topi.vision.suppression import by_score, kept_by_rank, ranks_kept
+from weft.topi.vision.suppression import kept_by_rank, ranks_kept
 
 
 def choose(index: PrimExpr, values: Sequence[float], dtype: DType) -> PrimExpr:
@@ -184,7 +185,7 @@ def proposal(
         [(batch, size, 4), (batch, size)], [wide, upcast(bbox_pred), upcast(im_info), bases],
         decode, [dtype, dtype], scalars=[stride, min_size, iou_loss], name="decode",
     )
-    order = by_score(scores)
+    order = argsort(scores, 1, is_ascend=False)
     limit = minimum(size, pre_nms) if pre_nms > 0 else size
     kept, found = kept_by_rank(
         boxes, order, full((batch,), limit.astype(int64)), None,

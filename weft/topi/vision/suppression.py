@@ -6,13 +6,17 @@ each that overlaps no kept box. The kept boxes are copied side by side, to be co
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft import te
 from weft.ir.dtype import int32, int64
-from weft.tir.expr import PrimExpr, all_of, const, maximum, minimum, not_, select
+from weft.tir import Buffer, PrimExpr, Var, all_of, const, int_value, maximum, minimum, not_, select
+from weft.tir.stmt import Allocate, BufferStore, LetStmt, Stmt, seq
 from weft.topi import sort as topi_sort
 from weft.topi.indexing import full
+from weft.topi.loop_nest import nest
+from weft.topi.radix_sort import sorted_positions
 from weft.topi.upcast import converted, upcast
 
 # Boxes that are compared at once: a loop over so many has no exit, so that it is vectorized.
@@ -27,7 +31,8 @@ def suppress(
 
     ``boxes`` is (batch, boxes, 4), two opposite corners each; ``order`` (group, rank) has the
     box indices by descending score, of which ``valid`` are candidates; groups of a batch are
-    adjacent. ``corners`` (5, boxes) and ``own`` are room for the kept boxes and their classes.
+    adjacent. ``corners`` (5, blocks, ``together``) and ``own`` are room for the kept boxes and
+    their classes; a block has no bounds to check, so that vectors compare its boxes.
     Boxes of different ``classes`` overlap only for ``any_class``. A box whose
     intersection over union with a kept box exceeds ``overlap`` is dropped, and so are all after
     the first ``most`` (negative: no limit). ``edge`` is added to each side length: 1 if corners
@@ -51,36 +56,67 @@ def suppress(
                 abs(boxes[batch, a, 3] - boxes[batch, a, 1]) + edge)
             klass = classes[group, a]
             hits = 0
-            for first in range(0, found, together):
-                for b in range(first, min(first + together, found)):
-                    height = min(bottom, corners[2, b]) - max(top, corners[0, b])
-                    width = min(right, corners[3, b]) - max(left, corners[1, b])
+            for block in range((found + together - 1) // together):
+                for b in range(together):
+                    height = min(bottom, corners[2, block, b]) - max(top, corners[0, block, b])
+                    width = min(right, corners[3, block, b]) - max(left, corners[1, block, b])
                     shared = max(height + edge, 0) * max(width + edge, 0)
-                    both = area + corners[4, b] - shared
-                    same = any_class | (own[b] == klass)
-                    hits += same & (both > 0) & (shared > overlap[group] * both)
+                    both = area + corners[4, block, b] - shared
+                    same = any_class | (own[block, b] == klass)
+                    is_kept = block * together + b < found
+                    hits += is_kept & same & (both > 0) & (shared > overlap[group] * both)
                 if hits > 0:
                     break
             if hits == 0:
-                corners[0, found], corners[2, found] = top, bottom
-                corners[1, found], corners[3, found] = left, right
-                corners[4, found], own[found] = area, klass
+                block, b = found // together, found % together
+                corners[0, block, b], corners[2, block, b] = top, bottom
+                corners[1, block, b], corners[3, block, b] = left, right
+                corners[4, block, b], own[block, b] = area, klass
                 kept[group, rank] = 1
                 found += 1
         count[group] = found
 
 
-def by_score(scores: te.Tensor, valid: te.Tensor | None = None) -> te.Tensor:
-    """The box indices of each group (group, boxes) by descending score.
+def by_score(
+    scores: te.Tensor, passes: Callable[[PrimExpr, PrimExpr, Sequence[Buffer]], PrimExpr],
+    reads: Sequence[te.Tensor] = (),
+) -> tuple[te.Tensor, ...]:
+    """The candidates of each group (group, boxes) by descending score, then 0; their number.
 
-    Only the first ``valid`` boxes of a group take part; the others come last.
+    ``passes`` says of a group and a box, and the buffers of ``reads``, whether it is one. Only
+    candidates are sorted: most detectors have few.
     """
-    if valid is not None:
-        lowest = te.min_value(scores.dtype)
-        scores = te.compute(
-            scores.shape, lambda g, i: select(i < valid[g].astype(int64), scores[g, i], lowest),
-            name="candidate_scores")
-    return topi_sort.argsort(scores, 1, is_ascend=False)
+    groups, size = scores.shape
+
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        (source, *others), (order, count) = inputs, outputs
+
+        def group(i: tuple[PrimExpr, ...]) -> Stmt:
+            (g,) = i
+            boxes, number = Buffer("boxes", (size,), int64), Var("number", int64)
+            found = Buffer("found", (const(1),), int64, "local")
+            at = found.load(0)
+
+            def look(box: tuple[PrimExpr, ...]) -> Stmt:
+                # The next box overwrites one that does not pass.
+                return seq([BufferStore(boxes, box[0], (at,)), BufferStore(
+                    found, at + passes(g, box[0], others).astype(int64), (const(0),))])
+
+            sort = sorted_positions(
+                number, number, lambda k: source.load(g, boxes.load(k)),
+                lambda rank, k: BufferStore(order, boxes.load(k), (g, rank)), is_ascend=False,
+                room=size)
+            rest = nest((size - number,),
+                        lambda k: BufferStore(order, const(0), (g, number + k[0])))
+            body = seq([BufferStore(found, const(0), (const(0),)), nest((size,), look),
+                        LetStmt(number, at, seq([BufferStore(count, number, (g,)), sort, rest]))])
+            return Allocate(boxes, Allocate(found, body))
+
+        width = int_value(size) or 0
+        return nest((groups,), group, independent=True, work=width * width.bit_length())
+
+    return te.extern([scores.shape, (groups,)], [scores, *reads], build, [int64, int64],
+                     "candidates_by_score")
 
 
 def kept_by_rank(
@@ -92,10 +128,11 @@ def kept_by_rank(
     own = classes
     if own is None:
         own = te.compute((groups, size), lambda *_: const(0, int32), name="one_class")
+    blocks = (size + _TOGETHER - 1) // _TOGETHER
     return te.python_extern(
         [(groups, size), (groups,)], [boxes, order, valid, own, overlap, most], suppress,
         [int32, int64], scalars=[edge, classes is None, _TOGETHER], name="suppress",
-        scratch=[((5, size), boxes.dtype), ((size,), own.dtype)],
+        scratch=[((5, blocks, _TOGETHER), boxes.dtype), ((blocks, _TOGETHER), own.dtype)],
     )
 
 
@@ -141,7 +178,8 @@ def non_max_suppression(
     classes = None if force_suppress or id_index < 0 else te.compute(
         (batch, size), lambda b, i: wide[b, i, id_index], name="classes")
     valid = _candidates(valid_count, size, top_k)
-    order = by_score(scores, valid_count)
+    order, _ = by_score(scores, lambda b, i, reads: i < reads[0].load(b).astype(int64),
+                        [valid_count])
     overlap, most = spread(iou_threshold, batch, wide.dtype), spread(max_output_size, batch, int64)
     kept, count = kept_by_rank(boxes, order, valid, classes, overlap, most)
     if return_indices:
@@ -186,17 +224,13 @@ def all_class_suppression(
     wide_scores = upcast(scores)
     flat = te.compute((groups, size), lambda g, i: wide_scores[g // classes, g % classes, i],
                       name="flat_scores")
-    order = by_score(flat)
-    zeros = (0,) * score_threshold.ndim
-    passing = te.reduce_axis(size, name="k")
 
-    def above(g: PrimExpr) -> Any:
-        score = flat[g, passing.var]
-        least = score_threshold[zeros].astype(score.dtype)
-        passes = all_of(score > least, not_(te.isnan(score)))
-        return te.sum(select(passes, const(1, int64), const(0, int64)), passing)
+    def passes(g: PrimExpr, i: PrimExpr, reads: Sequence[Buffer]) -> PrimExpr:
+        score, threshold = reads[0].load(g, i), reads[1]
+        least = threshold.load(*(0,) * threshold.ndim).astype(score.dtype)
+        return all_of(score > least, not_(te.isnan(score)))
 
-    valid = te.compute((groups,), above, name="candidates")
+    order, valid = by_score(flat, passes, [flat, score_threshold])
     wide = upcast(boxes)
     corners = _corners(wide) if center_point_box else wide
     kept, count = kept_by_rank(corners, order, valid, None,
@@ -222,10 +256,9 @@ def best_of_classes(
     background = scores.shape[2] - classes
     flat = te.compute((groups, size), lambda g, i: table[
         g // classes, i, g % classes + background], name="flat_scores")
-    order, k = by_score(flat), te.reduce_axis(size, name="k")
-    least, dtype = const(score_threshold, flat.dtype), flat.dtype
-    valid = te.compute((groups,), lambda g: te.sum(
-        select(flat[g, k.var] >= least, const(1, int64), const(0, int64)), k), name="candidates")
+    dtype = flat.dtype
+    order, valid = by_score(flat, lambda g, i, reads: reads[0].load(g, i) >= const(
+        score_threshold, dtype), [flat])
     kept, count = kept_by_rank(
         wide, order, valid, None, full((groups,), const(iou_threshold, wide.dtype)),
         full((groups,), const(per_class, int64)))
@@ -234,7 +267,7 @@ def best_of_classes(
         kept[b * classes + m // size, m % size].not_equal(0),
         flat[b * classes + m // size, order[b * classes + m // size, m % size]],
         te.min_value(dtype)), name="stays")
-    best = by_score(stays)
+    best = topi_sort.argsort(stays, 1, is_ascend=False)
     c = te.reduce_axis(classes, name="c")
     total = te.compute((batch,), lambda b: te.sum(count[b * classes + c.var], c), name="total")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from weft import ir
 from weft.ir.analysis import known_type
 from weft.ir.traits import NO_TRAITS
+from weft.ir.typing.infer import typed_call
 from weft.support.errors import InternalError
 
 
@@ -106,9 +107,14 @@ def rewrite_typed(root: ir.Expr, fn: Callable[[ir.Expr, ir.Expr], ir.Expr]) -> i
         if result is not node:
             is_changed = True
             if result.checked_type is None and node.checked_type is not None:
-                result = result.with_type(node.checked_type)
+                made = ir.rewrite_post_order(result, typed_call, enter=_is_untyped)
+                result = made.with_type(node.checked_type)
         memo[node] = result
     return memo[root]
+
+
+def _is_untyped(expr: ir.Expr) -> bool:
+    return expr.checked_type is None
 
 
 def rewrite_function(fn: ir.Function, step: Callable[[ir.Expr, ir.Expr], ir.Expr]) -> ir.Function:

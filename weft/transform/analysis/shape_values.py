@@ -34,7 +34,8 @@ class ShapeValues:
 
     def _values(self, expr: Expr) -> Values | None:
         if isinstance(expr, Constant):
-            small = expr.data.size <= MAX_ELEMENTS and expr.data.dtype.kind in "iub"
+            content = expr.content
+            small = content.size <= MAX_ELEMENTS and content.dtype.kind in "iub"
             return expr.data.astype(object) if small else None
         return self._known.get(id(expr), (expr, None))[1]
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import field, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from weft import ir, op
-from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.graph import known_type, op_name, rewrite_function, tensor_type_of
-from weft.transform.external.merge_composite import is_closed
 from weft.transform.fusion import attention_pattern
+
+if TYPE_CHECKING:
+    from weft.op.nn.attention import AttentionAttrs
 
 OPERATORS = ("nn.attention", "nn.masked_attention")
 
@@ -69,6 +70,8 @@ class _Fusion:
 
     def _has_no_other_uses(self, found: attention_pattern.AttentionMatch, root: ir.Expr) -> bool:
         """Whether only the result of the match is used elsewhere."""
+        from weft.transform.external.merge_composite import is_closed
+
         calls = [self.origin[c] for c in found.calls if c in self.origin]
         return len(calls) == len(found.calls) and is_closed(root, calls, self.uses)
 
@@ -77,8 +80,8 @@ def _as_operator(found: attention_pattern.AttentionMatch, root: ir.Expr) -> ir.E
     combined = _combined_mask(found.masks, found.rows, found.keys)
     if combined is None:
         return None
-    attrs = AttentionAttrs(scale=found.scale, undefined=found.undefined, causal=combined.causal,
-                           offset=combined.offset, fill=combined.fill)
+    attrs = op.nn.AttentionAttrs(scale=found.scale, undefined=found.undefined, fill=combined.fill,
+                                 causal=combined.causal, offset=combined.offset)
     query = _reshaped(found.query, (*found.lead, found.rows, found.depth))
     key = _reshaped(found.key, (*found.lead, found.keys, found.depth))
     value = _reshaped(found.value, (*found.lead, found.keys, found.width))
@@ -111,7 +114,7 @@ def simplified(call: ir.Call) -> ir.Call:
     """The call with a constant mask as attributes, and without repeated heads."""
     attrs = call.attrs
     shapes = [attention_pattern.known_shape(x) for x in call.args[:2]]
-    if not isinstance(attrs, AttentionAttrs) or None in shapes:
+    if not isinstance(attrs, op.nn.AttentionAttrs) or None in shapes:
         return call
     query, key = (s for s in shapes if s is not None)
     mask = call.args[3] if len(call.args) > 3 else None
@@ -187,6 +190,8 @@ def _visible(mask: attention_pattern.Mask) -> np.ndarray | None:
 
     Additive masks hide a key where they are small enough to act as minus infinity.
     """
+    from weft.op.nn.attention import AS_GOOD_AS_INFINITE
+
     if not isinstance(mask.expr, ir.Constant):
         return None
     data = mask.expr.data

@@ -162,7 +162,7 @@ class _Kernel:
             return known
         # Single numbers become literals. Weights are parameters, so that layers which differ in
         # their weights alone share a kernel.
-        if isinstance(expr, ir.Constant) and expr.data.size == 1:
+        if isinstance(expr, ir.Constant) and expr.content.size == 1:
             return expr
         if isinstance(expr, ir.Tuple):
             fields = tuple(map(self._operand, expr.fields))  # operators take tuples of tensors

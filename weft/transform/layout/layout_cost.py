@@ -8,6 +8,7 @@ is exact; if a value has several users, each is charged as if it were the only o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -47,7 +48,7 @@ class LayoutCosts:
                  conversion: ConversionCost) -> None:
         self._choices: dict[Expr, Sequence[LayoutChoice]] = {}
         self._users: dict[Expr, _Costs] = {}
-        self._conversion = conversion
+        self._conversion = functools.cache(lambda type_: conversion(typical_image_type(type_)))
         for node in nodes:
             if isinstance(node, Call) and isinstance(node.op, Op):
                 offered = choices(node, node.op)
@@ -103,7 +104,7 @@ class LayoutCosts:
         type_ = known_type(value)
         if not isinstance(type_, TensorType) or ANY in type_.shape:
             return 0.0
-        return self._conversion(typical_image_type(type_))
+        return self._conversion(type_)
 
 
 def _operands(node: Expr) -> tuple[Expr, ...]:

@@ -8,6 +8,7 @@ from typing import ClassVar, TypeAlias
 from weft import ir
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
+from weft.support.names import unused
 from weft.transform.analysis.graph import as_function, enters, holds_function, is_primitive, type_of
 from weft.transform.normal_form.lambda_lift import LambdaLift, is_partial_application
 
@@ -141,8 +142,8 @@ class _Defunctionalize:
     def _kind(self, type_: ir.FuncType) -> _Kind:
         if type_ not in self.kinds:
             index = len(self.kinds)
-            header = _free(f"Function{index}", self.mod.type_definitions)
-            self.apply_names[type_] = _free(f"apply{index}", self.mod.functions)
+            header = unused(f"Function{index}", self.mod.type_definitions)
+            self.apply_names[type_] = unused(f"apply{index}", self.mod.functions)
             self.kinds[type_] = _Kind(index, type_, ir.GlobalTypeVar(header))
         return self.kinds[type_]
 
@@ -152,7 +153,7 @@ class _Defunctionalize:
         kind = self._kind(type_)
         if target.name not in kind.constructors:
             stem = "".join(part.capitalize() for part in target.name.split("_"))
-            name = _free(f"{stem}{kind.index}", self.taken)
+            name = unused(f"{stem}{kind.index}", self.taken)
             self.taken.add(name)
             tag = len(kind.targets)
             kind.constructors[target.name] = ir.Constructor(name, stored, kind.header, tag)
@@ -207,9 +208,3 @@ def _is_target(node: ir.Expr) -> bool:
 
 def _fresh(target: Target) -> Target:
     return ir.GlobalVar(target.name) if isinstance(target, ir.GlobalVar) else target
-
-
-def _free(name: str, taken: object) -> str:
-    while name in taken:  # type: ignore[operator]
-        name += "_"
-    return name

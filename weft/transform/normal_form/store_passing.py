@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import ClassVar, TypeAlias
 
 from weft import ir
-from weft.ir.visitor import Routine, run_routine
+from weft.ir.visitor import Routine, branches_of, run_routine
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
 from weft.transform.analysis.effects import touches_references
@@ -222,7 +222,7 @@ class _Block:
         return ir.Tuple(()), stores.written(store, content, address, self._atom(node.value))
 
     def _choice(self, node: ir.If | ir.Match, store: ir.Expr) -> Routine[_Result]:
-        branches = _branches_of(node)
+        branches = branches_of(node)
         if isinstance(node, ir.Match):
             for clause in node.clauses:
                 for var in ir.pattern_vars(clause.lhs):
@@ -253,9 +253,3 @@ class _Block:
             constructor = self.passing.constructors[pattern.constructor.name]
             return ir.PatternConstructor(constructor, tuple(map(self._pattern, pattern.patterns)))
         return pattern
-
-
-def _branches_of(node: ir.If | ir.Match) -> tuple[ir.Expr, ...]:
-    if isinstance(node, ir.If):
-        return node.true_branch, node.false_branch
-    return tuple(clause.rhs for clause in node.clauses)

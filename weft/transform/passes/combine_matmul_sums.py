@@ -13,12 +13,12 @@ from weft.transform.analysis import graph
 @ir.register_pass
 @dataclass(frozen=True)
 class CombineMatmulSums(ir.FunctionPass):
-    """Replace a sum of ``min_terms`` or more ``nn.dense`` of one shape by one ``nn.dense``.
+    """Replace a sum of ``min_terms`` or more multiplications of one shape by one.
 
-    The operands are concatenated along K: A1 B1 + A2 B2 is [A1 A2] [B1; B2]. The gradient of a
-    weight that every step of an unrolled recurrent network uses is such a sum, with a K as small
-    as the batch. The pass applies where the concatenated operands are smaller than the partial
-    sums that are no longer written and read.
+    They are ``nn.dense``, or ``nn.matmul`` of two matrices. The operands are concatenated along K:
+    A1 B1 + A2 B2 is [A1 A2] [B1; B2]. The gradient of a weight that every step of an unrolled
+    recurrent network uses is such a sum, with a K as small as the batch. The pass applies where
+    the concatenated operands are smaller than the partial sums that are no longer written and read.
 
     def @main(%a: Tensor[(8, 2), float32], %b: Tensor[(9, 2), float32],
               %c: Tensor[(8, 1), float32], %d: Tensor[(9, 1), float32],
@@ -35,7 +35,7 @@ class CombineMatmulSums(ir.FunctionPass):
 
     name: ClassVar[str] = "combine_matmul_sums"
     opt_level: ClassVar[int] = 2
-    seeks: ClassVar[ir.Seeks] = ir.Seeks(operators=("nn.dense",))
+    seeks: ClassVar[ir.Seeks] = ir.Seeks(operators=("nn.dense", "nn.matmul"))
     min_terms: int = 3
 
     def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
@@ -100,30 +100,37 @@ def _terms(top: ir.Call, uses: Mapping[int, int], inner: set[int]) -> list[ir.Ex
 
 def _likeness(term: ir.Expr) -> Hashable | None:
     """The key that the multiplications of one group share; ``None`` for other terms."""
-    if graph.op_name(term) != "nn.dense" or not isinstance(term, ir.Call):
+    if not isinstance(term, ir.Call) or (axes := _summed_axes(term)) is None:
         return None
-    attrs: Any = term.attrs
     left, right = (graph.tensor_type_of(a) for a in term.args)
     sizes = (*left.shape, *right.shape)
-    if attrs.weight_layout not in ("NK", "KN") or left.ndim != 2 \
-            or not all(isinstance(s, int) for s in sizes):
+    if left.ndim != 2 or right.ndim != 2 or not all(isinstance(s, int) for s in sizes):
         return None
     m, n = graph.shape_of(term)
-    k: Any = left.shape[1]
+    k: Any = left.shape[axes[0]]
     # Copied elements, against the elements of a partial sum that is written, read and added.
     pays = 2 * k * (m + n) < 3 * m * n
-    return (m, n, attrs, left.dtype, right.dtype) if pays else None
+    return (graph.op_name(term), m, n, term.attrs, left.dtype, right.dtype) if pays else None
+
+
+def _summed_axes(call: ir.Call) -> tuple[int, int] | None:
+    """The axes of two matrices along which a call multiplies them; ``None`` for other calls."""
+    attrs: Any = call.attrs
+    match graph.op_name(call):
+        case "nn.dense" if attrs.weight_layout in ("NK", "KN"):
+            return 1, attrs.weight_layout.index("K")
+        case "nn.matmul":
+            return int(not attrs.transpose_a), int(attrs.transpose_b)
+    return None
 
 
 def _combined(terms: Sequence[ir.Expr], group: Sequence[ir.Call],
               rebuilt: Mapping[int, ir.Expr]) -> ir.Expr:
     """The sum with one multiplication instead of those of the group."""
     first, members = group[0], {id(call) for call in group}
-    attrs: Any = first.attrs
-    operands = [[rebuilt[id(call.args[i])] for call in group] for i in range(2)]
-    one = op.nn.dense(_concatenated(operands[0], 1),
-                      _concatenated(operands[1], attrs.weight_layout.index("K")),
-                      span=first.span, **_fields(attrs))
+    operands = tuple(_concatenated([rebuilt[id(call.args[i])] for call in group], axis)
+                     for i, axis in enumerate(_summed_axes(first) or ()))
+    one = ir.Call(first.op, operands, first.attrs, span=first.span)
     total: ir.Expr | None = None
     for term in terms:
         if id(term) in members and term is not first:
@@ -132,11 +139,6 @@ def _combined(terms: Sequence[ir.Expr], group: Sequence[ir.Call],
         value = one if term is first else rebuilt[id(whole)]
         total = value if total is None else op.add(total, value, span=first.span)
     return one if total is None else total
-
-
-def _fields(attrs: Any) -> dict[str, Any]:
-    return {"units": attrs.units, "out_dtype": attrs.out_dtype,
-            "weight_layout": attrs.weight_layout}
 
 
 def _concatenated(parts: Sequence[ir.Expr], axis: int) -> ir.Expr:

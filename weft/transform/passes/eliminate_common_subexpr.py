@@ -59,7 +59,7 @@ class EliminateCommonSubexpr(ir.FunctionPass):
             return "item", node.index, id(node.tuple_value)
         if isinstance(node, ir.Tuple):
             return "tuple", *map(id, node.fields)
-        if isinstance(node, ir.Constant) and node.data.nbytes <= MAX_COMPARED_BYTES:
+        if isinstance(node, ir.Constant) and node.content.nbytes <= MAX_COMPARED_BYTES:
             # Bytes tell 0.0 from -0.0, and find equal NaNs.
             return "constant", node.data.dtype, node.data.shape, node.data.tobytes()
         return None

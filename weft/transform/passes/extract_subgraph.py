@@ -8,10 +8,11 @@ dropped.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from weft import ir
+from weft.ir.substitution import rewrite_dims
 from weft.support.errors import InvalidInputError, PassError
 from weft.support.suggestion import did_you_mean
 
@@ -21,8 +22,8 @@ def extract_subgraph(mod: ir.IRModule, fetches: Sequence[str],
     """The program that computes the tensors ``fetches`` from the inputs and from ``feeds``.
 
     ``feeds`` are names of tensors that become inputs, with a shape, or ``None`` for the shape of
-    the tensor. Names are those of ``tensors_of``. The inputs of the result are the needed inputs,
-    in their order, then ``feeds``.
+    the tensor. Names are those of ``tensors_of``. The inputs of the result are the inputs whose
+    values or sizes are needed, in their order, then ``feeds``.
 
     Raises ``InvalidInputError`` if nothing is fetched, for an unknown name (with the closest
     names), for a name that is given twice, and for a name that is both fed and fetched (other names
@@ -37,12 +38,44 @@ def extract_subgraph(mod: ir.IRModule, fetches: Sequence[str],
     results = _with_parameters([fetchable[name] for name in fetches], replaced)
     body = results[0] if len(results) == 1 else ir.Tuple(tuple(results))
     used = set(ir.post_order(body))
+    used |= _that_give_sizes(mod, used, replaced.values())
     given = {var: name for name, var in _inputs(mod).items() if var in used}
     given |= {replaced[known[name]]: name for name in fed}
     main = ir.Function(tuple(given), body, span=mod["main"].span)
     attrs = {"input_names": tuple(given.values()), "output_names": tuple(fetches)}
     return ir.infer_type(dataclasses.replace(
         mod, functions={**mod.functions, "main": main}, attrs=attrs, settled={}, named={}))
+
+
+def _that_give_sizes(mod: ir.IRModule, used: Collection[ir.Expr], fed: Iterable[ir.Expr]
+                     ) -> set[ir.Expr]:
+    """Inputs whose values no result needs, but whose shapes have symbols of its attributes."""
+    missing = {name for node in used if isinstance(node, ir.Call) for name in _symbols(node.attrs)}
+    inputs = _inputs(mod).values()
+    for var in (*(var for var in inputs if var in used), *fed):
+        missing -= _symbols(_shape(var))
+    found: set[ir.Expr] = set()
+    for var in inputs:
+        if missing & (own := _symbols(_shape(var))):
+            found.add(var)
+            missing -= own
+    return found
+
+
+def _shape(var: ir.Expr) -> ir.Shape:
+    return var.checked_type.shape if isinstance(var.checked_type, ir.TensorType) else ()
+
+
+def _symbols(sizes: Any) -> set[str]:
+    """The symbols of a shape or of attributes."""
+    found: set[str] = set()
+
+    def note(size: ir.SymDim) -> ir.SymDim:
+        found.update(size.symbols())
+        return size
+
+    rewrite_dims(sizes, note)
+    return found
 
 
 def tensors_of(mod: ir.IRModule) -> dict[str, ir.Expr]:

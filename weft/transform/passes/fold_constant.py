@@ -6,6 +6,7 @@ steps cost nothing; the weight is copied once, into the memory of the program.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ import numpy as np
 
 from weft import ir
 from weft.ir import Call, has_symbols
+from weft.ir.deferred import Array, Deferred, Joined, defers
 from weft.support.allocation import BUDGET_BYTES, AllocationBudget
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout, transform_steps
@@ -22,27 +24,28 @@ from weft.transform.analysis.graph import is_constant, known_type, op_name, rewr
 from weft.transform.analysis.reference import evaluate_call
 
 
-def constant_view(call: Call, array: np.ndarray) -> np.ndarray | None:
+def constant_view(call: Call, array: Array) -> Array | None:
     """The result of ``call`` on ``array`` as a view of it; ``None`` if it needs a computation.
 
-    If the elements have no regular order in ``array``, the result is a view of a copy.
+    If the elements have no regular order in ``array``, the result is a view of a copy. Rows that
+    padding appends to a large array are joined to it.
     """
     view = _VIEWS.get(op_name(call))
     return None if view is None else view(array, dict(call.attrs.items()))
 
 
-def _transposed(array: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarray:
-    return np.transpose(array, attrs["axes"])
+def _transposed(array: Array, attrs: Mapping[str, Any]) -> Array:
+    return array.transpose(attrs["axes"])
 
 
-def _relaid(array: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarray:
+def _relaid(array: Array, attrs: Mapping[str, Any]) -> Array:
     src, dst = Layout.parse(attrs["src_layout"]), Layout.parse(attrs["dst_layout"])
     for kind, argument in transform_steps(src, dst, array.shape):
         array = array.reshape(argument) if kind == "reshape" else array.transpose(argument)
     return array
 
 
-_VIEWS: dict[str, Callable[[np.ndarray, Mapping[str, Any]], np.ndarray]] = {
+_VIEWS: dict[str, Callable[[Array, Mapping[str, Any]], Array]] = {
     "transpose": _transposed,
     "layout_transform": _relaid,
 }
@@ -73,11 +76,15 @@ class FoldConstant(ir.FunctionPass):
     skip: tuple[str, ...] = ()
 
     def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:  # noqa: ARG002
-        given = sum(e.data.nbytes for e in ir.post_order(fn) if isinstance(e, ir.Constant))
-        budget = AllocationBudget(BUDGET_BYTES + self.max_growth * given)
+        @functools.cache
+        def budget() -> AllocationBudget:
+            given = sum(e.content.nbytes for e in ir.post_order(fn) if isinstance(e, ir.Constant))
+            return AllocationBudget(BUDGET_BYTES + self.max_growth * given)
+
         return rewrite_function(fn, partial(self._fold, budget))
 
-    def _fold(self, budget: AllocationBudget, original: ir.Expr, node: ir.Expr) -> ir.Expr:
+    def _fold(self, budget: Callable[[], AllocationBudget], original: ir.Expr, node: ir.Expr
+              ) -> ir.Expr:
         if isinstance(node, ir.TupleGetItem) and isinstance(node.tuple_value, ir.Tuple):
             return node.tuple_value.fields[node.index]
         if isinstance(node, ir.If) and isinstance(node.cond, ir.Constant):
@@ -91,7 +98,7 @@ class FoldConstant(ir.FunctionPass):
         if has_symbols(node.attrs):  # such as arange(start=n, stop=n + 1), of static type
             return node
         type_ = known_type(original) or ir.infer_expr(node).checked_type
-        return evaluate_constant(node, type_) if self._folds(node, type_, budget) else node
+        return evaluate_constant(node, type_) if self._folds(node, type_, budget()) else node
 
     def _folds(self, call: ir.Call, type_: ir.Type | None, budget: AllocationBudget) -> bool:
         if type_ is None or not ir.is_static(type_):
@@ -105,8 +112,10 @@ class FoldConstant(ir.FunctionPass):
 
 def evaluate_constant(call: ir.Call, type_: ir.Type | None = None) -> ir.Expr:
     """The constant (or tuple of constants) that a call on constants evaluates to."""
-    if len(call.args) == 1 and isinstance(call.args[0], ir.Constant):
-        view = constant_view(call, call.args[0].data)
+    first = call.args[0] if call.args else None
+    if isinstance(first, ir.Constant):
+        view = constant_view(call, first.content) if len(call.args) == 1 else None
+        view = _with_rows(call, first) if op_name(call) == "nn.pad" else view
         if view is not None:
             return _constant(view, type_, call)
     values = evaluate_call(call, [_value_of(a) for a in call.args])
@@ -119,7 +128,21 @@ def evaluate_constant(call: ir.Call, type_: ir.Type | None = None) -> ir.Expr:
     return _constant(values, type_, call)
 
 
+def _with_rows(call: Call, constant: ir.Constant) -> Array | None:
+    """A large constant with one value in rows that are appended; ``None`` for other padding."""
+    data, attrs = constant.content, dict(call.attrs.items())
+    if not defers(data) or isinstance(data, Deferred) or attrs["pad_mode"] != "constant":
+        return None
+    (before, after), *others = attrs["pad_width"]
+    if before or after < 1 or any(map(any, others)):
+        return None
+    value = _value_of(call.args[1]).item()
+    return Joined(data, np.full((after, *data.shape[1:]), value, data.dtype))
+
+
 def _constant(value: Any, type_: ir.Type | None, call: ir.Call) -> ir.Constant:
+    if isinstance(value, Deferred):
+        return ir.Constant(value, span=call.span)  # type: ignore[arg-type]
     dtype = type_.dtype.numpy if isinstance(type_, ir.TensorType) else None
     return ir.Constant(np.asarray(value, dtype), span=call.span)
 
@@ -142,4 +165,4 @@ def bytes_of(type_: ir.Type) -> int:
 def _bytes_of_constant(expr: ir.Expr) -> int:
     if isinstance(expr, ir.Tuple):
         return sum(map(_bytes_of_constant, expr.fields))
-    return expr.data.nbytes  # type: ignore[attr-defined] - is_constant said so
+    return expr.content.nbytes  # type: ignore[attr-defined] - is_constant said so

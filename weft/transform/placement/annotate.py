@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 
 from weft import ir
-from weft.op.annotation import OnDeviceAttrs
 from weft.support.errors import TargetError
 from weft.transform.passes.extract_subgraph import tensors_and_body, unknown_tensor
 
@@ -47,6 +46,8 @@ def with_placement(mod: ir.IRModule, placement: Mapping[str, str]) -> ir.IRModul
 
 
 def _annotated(value: ir.Expr, device: str) -> ir.Call:
+    from weft.op.annotation import OnDeviceAttrs  # for models on several devices
+
     is_input = isinstance(value, ir.Var)
     attrs = OnDeviceAttrs(device=device, constrain_body=not is_input, constrain_result=is_input)
     return ir.Call(ir.get_op("annotation.on_device"), (value,), attrs, span=value.span,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from weft import ir, op
 from weft.support.dataclass import dataclass
 from weft.support.errors import InvalidInputError
-from weft.topi.nn.block_codes import Blocks, blocks_of_codes
-from weft.topi.nn.block_family import GROUPS
 from weft.transform.analysis import graph
 from weft.transform.passes.fold_constant import evaluate_constant
+
+if TYPE_CHECKING:
+    from weft.topi.nn.block_codes import Blocks
 
 _MATRIX = 2
 _PACKED = 4  # elements of 2 bits in a byte
@@ -193,6 +194,9 @@ def _evaluated(root: ir.Expr, known: Mapping[ir.Expr, np.ndarray]) -> np.ndarray
 def _grouped(values: np.ndarray, scale: np.ndarray, offset: np.ndarray, rounding: float
              ) -> Blocks | None:
     """``values`` as ``scale * code + offset`` in blocks, if whole groups share them."""
+    from weft.topi.nn.block_codes import blocks_of_codes
+    from weft.topi.nn.block_family import GROUPS
+
     elements = values.shape[1]
     size = next((g for g in sorted(GROUPS, reverse=True) if not elements % g and _is_shared(
         scale, g) and _is_shared(offset, g)), None)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from weft import ir
-from weft.op.nn.block_quantized import BlockDequantizeAttrs, BlockQuantizedDenseAttrs
 from weft.support.errors import UnsupportedModelError
 from weft.transform.analysis.graph import as_function, op_name
 
@@ -81,6 +80,8 @@ def _attributes(call: ir.Call) -> Any:
     blocks = [kind for kind in kinds if isinstance(kind, ir.TensorType) and kind.dtype.is_block]
     if not blocks:
         return attrs
+    from weft.op.nn.block_quantized import BlockDequantizeAttrs, BlockQuantizedDenseAttrs
+
     if isinstance(attrs, (BlockQuantizedDenseAttrs, BlockDequantizeAttrs)):
         return dataclasses.replace(attrs, format=blocks[-1].dtype.code)
     axis = getattr(attrs, "axis", None)

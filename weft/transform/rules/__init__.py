@@ -1,21 +1,15 @@
-"""Rewrite rules by subject; ``simplify_expr`` applies ``SIMPLIFICATIONS``."""
+"""Rewrite rules by subject; ``simplify_expr`` applies ``SIMPLIFICATIONS``.
 
-from weft.ir.rewrite.rules import RuleSet
-from weft.transform.rules import (
-    algebraic,
-    blocks,
-    distributive,
-    division,
-    gather,
-    layout,
-    matmul,
-    padding,
-    reshape,
-    transpose,
-)
+A module of rules is imported for the first call that one of them may match.
+"""
 
-SIMPLIFICATIONS = RuleSet(algebraic.RULES, distributive.RULES, division.RULES, transpose.RULES,
-                          matmul.RULES, reshape.RULES, layout.RULES, padding.RULES, gather.RULES,
-                          blocks.RULES)
+from weft.ir.rewrite.rules import RuleModule, RuleSet
+from weft.transform.index import RULES
+
+# In order of preference.
+_SUBJECTS = ("algebraic identities distributive division transpose matmul reshape reductions "
+             "layout padding gather blocks")
+SIMPLIFICATIONS = RuleSet(*(RuleModule(module, RULES.get(module, "*"))
+                            for module in (f"{__name__}.{name}" for name in _SUBJECTS.split())))
 
 __all__ = ["SIMPLIFICATIONS"]

@@ -6,7 +6,7 @@ import numpy as np
 
 from weft import op
 from weft.ir import Call, Constant, Expr, NoMatch, RuleSet, rule
-from weft.ir.rewrite.pattern import any_, const, tuple_
+from weft.ir.rewrite.pattern import any_, const
 from weft.transform.analysis.graph import known_type, op_name
 
 SPREADS = NoMatch("the constant broadcasts its operand to a larger shape")
@@ -101,18 +101,6 @@ def relu_of_a_nonnegative_value(inner: Call) -> Expr:
     return inner
 
 
-@rule(
-    op.negative(op.negative(any_("x"))), op.logical_not(op.logical_not(any_("x"))), group="simplify"
-)
-def double_negation(x: Expr) -> Expr:
-    """
-    fn (%x: Tensor[(4,), float32]) { negative(negative(%x)) }
-    =>
-    fn (%x: Tensor[(4,), float32]) { %x }
-    """
-    return x
-
-
 @rule(op.maximum(any_("x"), const(value=0)), group="simplify")
 def maximum_with_zero_is_relu(x: Expr, call: Call) -> Expr | NoMatch:
     """
@@ -134,55 +122,7 @@ def clip_from_zero_includes_relu(x: Expr, call: Call) -> Expr:
     return call.replace(args=(x,))
 
 
-@rule(op.cast(any_("x")), op.broadcast_to(any_("x")), group="simplify")
-def cast_to_the_same_type(x: Expr, call: Call) -> Expr | NoMatch:
-    """
-    fn (%x: Tensor[(4,), float32]) { cast(broadcast_to(%x, shape=(4,)), dtype="float32") }
-    =>
-    fn (%x: Tensor[(4,), float32]) { %x }
-    """
-    kept = unless_spread(x, call)
-    return NoMatch("the type changes") if isinstance(kept, NoMatch) else kept
-
-
-@rule(op.copy(any_("x")), op.concatenate(tuple_(any_("x"))), group="simplify")
-def copy_or_concatenation_of_one_tensor(x: Expr) -> Expr:
-    """
-    fn (%x: Tensor[(4,), float32]) { concatenate((copy(%x),), axis=0) }
-    =>
-    fn (%x: Tensor[(4,), float32]) { %x }
-    """
-    return x
-
-
-def _only_forwards(strides: tuple[int, ...] | None) -> bool:
-    return all(s > 0 for s in strides or ())
-
-
-@rule(op.strided_slice(any_("x"), strides=_only_forwards), group="simplify")
-def slice_of_the_whole_tensor(x: Expr, call: Call) -> Expr | NoMatch:
-    """
-    fn (%x: Tensor[(4,), float32]) { strided_slice(%x, begin=(0,), end=(4,)) }
-    =>
-    fn (%x: Tensor[(4,), float32]) { %x }
-    """
-    kept = unless_spread(x, call)
-    return NoMatch("the slice is not the whole tensor") if isinstance(kept, NoMatch) else kept
-
-
-@rule(op.where(any_(), any_("x"), any_("x")), group="simplify")
-def where_with_equal_operands(x: Expr, call: Call) -> Expr | NoMatch:
-    """
-    fn (%c: Tensor[(4,), bool], %x: Tensor[(4,), float32]) { where(%c, %x, %x) }
-    =>
-    fn (%c: Tensor[(4,), bool], %x: Tensor[(4,), float32]) { %x }
-    """
-    return unless_spread(x, call)
-
-
 RULES = RuleSet(zero_is_neutral, one_is_neutral, small_powers_are_products,
                 subtraction_of_a_constant_is_addition, constants_are_combined,
-                relu_of_a_nonnegative_value, double_negation, maximum_with_zero_is_relu,
-                clip_from_zero_includes_relu, cast_to_the_same_type,
-                copy_or_concatenation_of_one_tensor, slice_of_the_whole_tensor,
-                where_with_equal_operands)
+                relu_of_a_nonnegative_value, maximum_with_zero_is_relu,
+                clip_from_zero_includes_relu)

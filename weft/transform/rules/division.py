@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 
 from weft import op
@@ -17,6 +16,8 @@ def _reciprocal(c: Constant) -> Constant | NoMatch:
         return NoMatch("the quotient of integers is rounded")
     with np.errstate(all="ignore"):
         exact = 1.0 / np.asarray(c.data, np.float64)
+    import ml_dtypes  # whose ``finfo`` knows all floats
+
     limits = ml_dtypes.finfo(dtype.numpy)
     sizes = np.abs(exact)
     if not np.all((sizes >= float(limits.smallest_normal)) & (sizes <= float(limits.max))):

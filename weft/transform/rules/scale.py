@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.ir import Call, Constant, Expr, TensorType
+from weft.ir.deferred import Product, defers
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
 from weft.transform.analysis.graph import known_type, op_name
@@ -39,7 +40,7 @@ def weight_axes(call: Expr) -> WeightAxes | None:
         if not layout.is_primal:
             return None
         return WeightAxes(-1, last, layout.index_of("N"), layout.index_of("K"))
-    if name == "nn.matmul" and weight.data.ndim == 2:
+    if name == "nn.matmul" and weight.content.ndim == 2:
         return _matmul_axes(call, last)
     return None
 
@@ -93,7 +94,7 @@ def output_scaled(call: Call, vector: np.ndarray) -> Call | None:
     data, weight, *rest = call.args
     if axes is None or not isinstance(weight, Constant):
         return None
-    along = [1] * weight.data.ndim
+    along = [1] * weight.content.ndim
     along[axes.weight_output] = -1
     scaled = finite_product(weight, vector.reshape(along))
     if scaled is None:
@@ -116,7 +117,7 @@ def input_scaled(call: Call, data: Expr, scale: Constant) -> Call | None:
     vector = channel_vector(scale, data, axes.data % type_.ndim)
     if vector is None:
         return None
-    scaled = finite_product(weight, _per_input(vector, weight.data.shape, axes))
+    scaled = finite_product(weight, _per_input(vector, weight.content.shape, axes))
     if scaled is None:
         return None
     return call.replace(args=(data, scaled, *rest), checked_type=call.checked_type)
@@ -141,8 +142,27 @@ def _per_input(vector: np.ndarray, shape: tuple[int, ...], axes: WeightAxes) -> 
 def finite_product(constant: Constant, factor: np.ndarray) -> Constant | None:
     """``constant * factor`` in its dtype; ``None`` if an element is infinite or NaN.
 
-    A weight may overflow where the product of a small sum and the scale would not.
+    A weight may overflow where the product of a small sum and the scale would not. Large products
+    are deferred.
     """
+    data = constant.data
+    if defers(data) and _cannot_overflow(data, factor):
+        own = np.broadcast_to(factor.copy(), data.shape)  # the memory of a weight may be given back
+        return Constant(Product(data, own), span=constant.span)  # type: ignore[arg-type]
     with np.errstate(all="ignore"):
-        product = np.asarray(constant.data * factor, constant.data.dtype)
+        product = np.asarray(data * factor, data.dtype)
     return Constant(product, span=constant.span) if np.isfinite(product).all() else None
+
+
+def _cannot_overflow(data: np.ndarray, factor: np.ndarray) -> bool:
+    """Whether the largest elements have a finite product, in a dtype of NumPy that both have.
+
+    The product must have the shape of ``data``. NaN and infinity have no such product.
+    """
+    if data.dtype.kind != "f" or factor.dtype != data.dtype or factor.ndim > data.ndim:
+        return False
+    if np.broadcast_shapes(data.shape, factor.shape) != data.shape:
+        return False
+    with np.errstate(all="ignore"):
+        largest = [max(-one.min(), one.max()) for one in (data, factor)]
+        return bool(np.isfinite(data.dtype.type(largest[0]) * data.dtype.type(largest[1])))

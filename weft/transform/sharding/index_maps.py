@@ -4,8 +4,10 @@ Nobody writes a rule of sharding for an operator. Its tensor expression says whi
 result reads which index of an operand, so dimensions that one loop variable walks belong together:
 a *factor* (Shardy's term). A factor with dimensions of results is cut through, without
 communication; a factor of reduction axes alone leaves partial results, which an all-reduce
-combines. A variable that the expression uses otherwise (a window, a table position, a comparison)
-blocks its factor. So does an index of an operand that is no variable.
+combines. A dimension that is read in windows (``i * stride + k - padding``) belongs to the factor
+of ``i``, with the halo that a part of it needs (``windows``). A variable that the expression uses
+otherwise (a position in a window or a table, a comparison) blocks its factor. So does an index of
+an operand that is no such expression.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from weft.tir import expr as x
 from weft.tir.expr import PrimExpr, Var, int_value
 from weft.tir.visitor import children, mentions
 from weft.transform.analysis.graph import is_reshape
+from weft.transform.sharding.windows import Padding, Window, affine, padding_of
 
 # A dimension of operand or result number n, counting the tensors of tuples.
 Place: TypeAlias = tuple[int, int]
@@ -36,12 +39,14 @@ class Factor:
     """Dimensions that are cut together; the number of parts divides ``divisor``.
 
     ``reduction`` names how partial results are combined, where no result has the dimension.
+    ``windows`` are the operands that need borders of the neighbours' parts.
     """
 
     operands: tuple[Place, ...]
     results: tuple[Place, ...]
     divisor: int
     reduction: str | None = None
+    windows: tuple[Window, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +80,13 @@ def index_maps(call: Call) -> IndexMaps:
     if built is None:
         return _nothing(operands, "the operator has no tensor expression")
     inputs, outputs = built
-    maps = _Maps()
+    maps = _Maps(outputs)
     try:
         for operation in stages(outputs):
             maps.visit(operation)
     except _OpaqueError as opaque:
         return _nothing(operands, str(opaque))
-    return maps.found(inputs, outputs)
+    return maps.found(inputs)
 
 
 def tensors_of(call: Call) -> tuple[list[te.Tensor], list[te.Tensor]] | None:
@@ -134,6 +139,10 @@ def _reshape_factors(before: Sequence[int], after: Sequence[int]) -> Iterator[Fa
     """The leading dimensions of each group whose sizes have the same product on both sides."""
     i = j = 0
     while i < len(before) and j < len(after):
+        while before[i] == 1 and i + 1 < len(before):
+            i += 1
+        while after[j] == 1 and j + 1 < len(after):
+            j += 1
         first, second = (i, j)
         left, right = before[i], after[j]
         while left != right and (i + 1 < len(before) if left < right else j + 1 < len(after)):
@@ -149,6 +158,23 @@ def _reshape_factors(before: Sequence[int], after: Sequence[int]) -> Iterator[Fa
         i, j = i + 1, j + 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """A dimension is read from ``stride * i + low`` to ``stride * i + high``; ``walker`` is i."""
+
+    walker: _Node
+    stride: int
+    low: int
+    high: int
+
+    def shifted(self, by: int) -> _Reads:
+        return _Reads(self.walker, self.stride, self.low - by, self.high - by)
+
+    def joined(self, other: _Reads) -> _Reads:
+        return _Reads(self.walker, self.stride, min(self.low, other.low),
+                      max(self.high, other.high))
+
+
 class _OpaqueError(Exception):
     """Loops that tensor expressions do not describe."""
 
@@ -156,7 +182,10 @@ class _OpaqueError(Exception):
 class _Maps:
     """Unites what one variable walks, over the stages of an expression."""
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: Sequence[te.Tensor]) -> None:
+        self._outputs = outputs
+        self._paddings: dict[te.Tensor, Padding] = {}
+        self._windows: dict[_Node, list[_Reads]] = {}
         self._parent: dict[_Node, _Node] = {}
         self._size: dict[_Node, int] = {}
         self._limit: dict[_Node, int] = {}  # of roots: what the number of parts divides
@@ -170,6 +199,14 @@ class _Maps:
             return
         if not isinstance(operation, ComputeOp):
             raise _OpaqueError("its loops are written by hand")
+        padding = padding_of(operation)
+        if padding is not None and operation.outputs[0] not in self._outputs:
+            self._paddings[operation.outputs[0]] = padding
+            for d, width in enumerate(padding.widths):
+                inner, outer = self._dim(padding.source, d), self._dim(operation.outputs[0], d)
+                if width == (0, 0):
+                    self._unite(outer, inner)
+            return
         for d, axis in enumerate(operation.axis):
             self._place[axis.var] = self._dim(operation.outputs[0], d)
             for other in operation.outputs[1:]:
@@ -230,8 +267,28 @@ class _Maps:
                 self._block(dim, "elements repeat along the dimension")
                 return []
         if size > 1:
+            walker = self._walk(dim, index)
+            if walker is not None:
+                return [v for v in _vars(index) if v is not walker]
             self._block(dim, "it is read at other positions than those of a loop")
         return [index]
+
+    def _walk(self, dim: _Node, index: PrimExpr) -> Var | None:
+        """The variable whose steps the windows of an affine index take, which is recorded."""
+        found = affine(index, self._place.__contains__)
+        if found is None or not any(c > 0 for c in found[0].values()):
+            return None
+        terms, low = found
+        padding = self._paddings.get(dim[0])
+        size = self._size[dim] - (sum(padding.widths[dim[1]]) if padding is not None else 0)
+        walker = max(terms, key=lambda v: (terms[v] * self._extent(v) == size,
+                                           terms[v] * self._extent(v)))
+        stride, high = terms.pop(walker), low
+        for v, step in terms.items():
+            reach = step * (self._extent(v) - 1)
+            low, high = low + min(reach, 0), high + max(reach, 0)
+        self._windows.setdefault(dim, []).append(_Reads(self._place[walker], stride, low, high))
+        return walker
 
     def _major(self, index: PrimExpr, size: int) -> Var | None:
         """``v`` of ``v * B + rest`` where the rest is below B and v walks the whole dimension."""
@@ -278,21 +335,66 @@ class _Maps:
     def _block(self, node: _Node, why: str) -> None:
         self._blocked.setdefault(self._root(node), why)
 
-    def found(self, inputs: Sequence[te.Tensor], outputs: Sequence[te.Tensor]) -> IndexMaps:
-        members: dict[_Node, list[_Node]] = {}
-        for node in self._parent:
-            members.setdefault(self._root(node), []).append(node)
+    def found(self, inputs: Sequence[te.Tensor]) -> IndexMaps:
+        outputs = self._outputs
+        windows = self._windowed(inputs)
+        seen = {self._root((inputs[w.operand], w.dim)) for each in windows.values() for w in each}
         factors, blocked = [], {}
-        for root, nodes in members.items():
-            operands = tuple(_places(inputs, nodes))
+        for root, nodes in self._members().items():
+            windowed = tuple(windows.get(root, ()))
+            own = tuple(_places(inputs, nodes))
+            operands = (*own, *((w.operand, w.dim) for w in windowed))
             results = tuple(_places(outputs, nodes))
             why = self._blocked.get(root) or self._refusal(nodes, operands, results, outputs)
             if why is None:
                 reduction = None if results else self._kind(nodes)
-                factors.append(Factor(operands, results, self._limit[root], reduction))
-            else:
+                factors.append(Factor(operands, results, self._limit[root], reduction, windowed))
+            elif root not in seen:
                 blocked.update(dict.fromkeys(operands, why))
         return IndexMaps(tuple(f for f in factors if f.divisor > 1 and f.operands), blocked)
+
+    def _members(self) -> dict[_Node, list[_Node]]:
+        members: dict[_Node, list[_Node]] = {}
+        for node in self._parent:
+            members.setdefault(self._root(node), []).append(node)
+        return members
+
+    def _windowed(self, inputs: Sequence[te.Tensor]) -> dict[_Node, list[Window]]:
+        """The windows of each factor; those that are not cut with a halo block their dimension."""
+        members, merged = self._members(), dict[_Node, _Reads]()
+        padded: dict[_Node, tuple[int, float]] = {}
+        for (tensor, d), reads in self._windows.items():
+            padding = self._paddings.get(tensor)
+            source = self._root((tensor, d) if padding is None else self._dim(padding.source, d))
+            before, fill = (0, 0.0) if padding is None else (padding.widths[d][0], padding.fill)
+            first = merged.get(source, reads[0].shifted(before))
+            for one in (first, *(r.shifted(before) for r in reads)):
+                is_same = self._root(one.walker) == self._root(first.walker)
+                if not is_same or one.stride != first.stride \
+                        or padded.setdefault(source, (before, fill)) != (before, fill):
+                    self._block(source, "different windows read it")
+                first = first.joined(one)
+            merged[source] = first
+        for tensor, padding in self._paddings.items():
+            for d, width in enumerate(padding.widths):
+                if width != (0, 0) and self._root((tensor, d)) != (tensor, d):
+                    self._block(self._dim(padding.source, d), "it is padded")
+        found: dict[_Node, list[Window]] = {}
+        for source, reads in merged.items():
+            places = tuple(_places(inputs, members[source]))
+            root = self._root(reads.walker)
+            if not places or reads.stride * self._size[reads.walker] != self._size[source]:
+                self._block(source, "its windows are not as many as fit equal parts")
+            elif any(_places(self._outputs, members[source])) or source == root \
+                    or any(n in self._reductions for n in members[source]):
+                self._block(source, "it is read in windows and otherwise")
+            if source in self._blocked:
+                self._block(root, self._blocked[source])
+                continue
+            found.setdefault(root, []).extend(
+                Window(n, d, reads.stride, reads.low, reads.high, padded[source][1])
+                for n, d in places)
+        return found
 
     def _kind(self, nodes: list[_Node]) -> str:
         return next(self._reductions[n][1] for n in nodes if n in self._reductions)

@@ -46,6 +46,7 @@ def call_of(function: Function) -> Call:
     return call
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize(("function", "plan"), [
     (attention((1, 2, 70), (2, 77), 32), FlashPlan(4, 64)),
     (attention((1, 1, 100), (1, 100), 64, causal=True), FlashPlan(4, 64)),
@@ -98,6 +99,7 @@ def test_float32_is_products_around_a_softmax():
     assert "float16 or bfloat16" in str(decision)
 
 
+@pytest.mark.sample(0.3, 1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["nn.attention", "nn.masked_attention", "nn.cached_attention"])
 def test_every_case_of_the_operators_in_float16(name):

@@ -37,6 +37,7 @@ def conv2d(size: tuple[int, int, int, int], out: int, kernel: int, layout: str =
     return primitive([x, w, b], op.nn.relu(op.add(y, b)))
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("function", [
     conv2d((2, 3, 9, 8), 5, 3, padding=1, stride=2),
     conv2d((1, 4, 7, 7), 8, 3, dilation=2, padding=2),

@@ -61,6 +61,7 @@ KERNELS = {
 TABLE = pytest.mark.parametrize("name", KERNELS)
 
 
+@pytest.mark.sample(0.4)
 @TABLE
 def test_accesses_are_coalesced_and_free_of_bank_conflicts(name):
     hot = KERNELS[name]
@@ -74,6 +75,7 @@ def test_accesses_are_coalesced_and_free_of_bank_conflicts(name):
     assert (".v4." in run.image.ptx) == hot.vectors
 
 
+@pytest.mark.sample(0.4)
 @TABLE
 @pytest.mark.parametrize("target", [A100, H100], ids=["sm_80", "sm_90a"])
 @pytest.mark.skipif(find_program("ptxas") is None, reason="ptxas of the CUDA toolkit is absent")

@@ -24,6 +24,7 @@ def force(monkeypatch, algorithm):
                         lambda *_: Decision(Candidate(algorithm, 0.0, None)))
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("algorithm", [ScatterAlgorithm.LINES, ScatterAlgorithm.SORTED])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_elements_in_order(monkeypatch, algorithm, reduction):
@@ -44,6 +45,7 @@ def test_elements_in_order(monkeypatch, algorithm, reduction):
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("algorithm", [ScatterAlgorithm.SERIAL, ScatterAlgorithm.SORTED])
 @pytest.mark.parametrize("mode", REDUCTIONS)
 def test_slices_in_order(monkeypatch, algorithm, mode):

@@ -51,6 +51,7 @@ def test_rows_longer_than_a_tile(monkeypatch, count):
     np.testing.assert_array_equal(got, np.argsort(values, axis=1, kind="stable")[:, :wanted])
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("chunks", [1, 3])

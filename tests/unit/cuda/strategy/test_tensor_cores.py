@@ -30,6 +30,7 @@ def test_operands_of_any_layout(transpose_a, transpose_b):
     assert conflicts(function, GemmPlan(TILE), 5e-3) == 0
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize(("function", "plan", "rtol"), [
     (dense(70, 90, 104), GemmPlan(TILE), 5e-3),
     (dense(33, 45, 37), GemmPlan(TILE), 5e-3),

@@ -18,8 +18,8 @@ from weft.frontend.onnx.tensors import supported_dtypes
 _INTRO = """\
 # ONNX models
 
-This page is written from the program's own tables; a test holds it to them. `weft ops` lists
-weft's own operators.
+The tables of this page are written from the converters, and a test compares the two. `weft ops`
+lists weft's own operators.
 
 ## Models
 

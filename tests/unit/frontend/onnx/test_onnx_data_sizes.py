@@ -97,6 +97,7 @@ CASES = {
 }
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("name", CASES)
 def test_one_program(name: str) -> None:
     text, feeds = CASES[name]

@@ -33,6 +33,7 @@ def draw(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).uniform(-1, 1, shape).astype(np.float32)
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("size", [0, 1, 6])
 @pytest.mark.parametrize("step", [-1, -2, -(2**63), 1, 3, 2**63 - 1])
 def test_slice_clamps_starts_and_ends(size: int, step: int) -> None:
@@ -72,6 +73,7 @@ def test_gemm_with_beta_zero_does_not_read_c() -> None:
     assert_compiled_agrees("Gemm", [a, b, c], beta=0.0, rtol=1e-5)
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("strides", [(1,), (2,), (3,), (1, 2), (2, 3)])
 @pytest.mark.parametrize("taps", [1, 2, 3, 4])
 @pytest.mark.parametrize("where", ["data", "kernel"])

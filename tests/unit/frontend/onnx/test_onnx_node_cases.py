@@ -81,6 +81,7 @@ def passes(case: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
     return True
 
 
+@pytest.mark.sample(0.6)
 @pytest.mark.parametrize("op", OPERATORS)
 def test_cases_of_operator(op: str) -> None:
     for case in cases_by_operator().get(op, ()):

@@ -128,6 +128,7 @@ def test_where_and_concat(kind: str) -> None:
     assert_agrees("QLinearConcat", [*ends, *parts], axis=1, result=kind)
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("kinds", [("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8")])
 @pytest.mark.parametrize("per_column", [False, True])
 @pytest.mark.parametrize("real", [False, True])
@@ -228,7 +229,7 @@ def transformer() -> ModelProto:
     return _graph(nodes, (1, 6, 16), weights)
 
 
-@pytest.mark.sample(0.4, 2)
+@pytest.mark.sample(0.2, 2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("form", [QuantFormat.QOperator, QuantFormat.QDQ], ids=["qop", "qdq"])
 @pytest.mark.parametrize("kind", [QuantType.QUInt8, QuantType.QInt8], ids=KINDS)

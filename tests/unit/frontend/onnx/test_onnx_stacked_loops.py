@@ -34,6 +34,7 @@ def stacked(op: str, gates: int, layers: int, direction: str = "forward") -> Mod
                       constants=constants)
 
 
+@pytest.mark.sample(0.3, 1)
 @pytest.mark.parametrize(("op", "gates", "layers", "direction"), [
     ("LSTM", 4, 3, "forward"), ("GRU", 3, 2, "bidirectional"), ("RNN", 1, 4, "reverse")])
 def test_each_layer_runs_once(op: str, gates: int, layers: int, direction: str) -> None:

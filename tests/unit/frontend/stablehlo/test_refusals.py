@@ -60,7 +60,7 @@ def test_all_that_is_missing_is_listed_with_places() -> None:
     shown = str(caught.value)
     assert "3 operations" in shown
     assert "custom call scale: 2 times (model.py:12 (node jit(f)/scale)" in shown
-    assert "stablehlo.fft: weft has no complex dtype" in shown
+    assert "stablehlo.fft: programs have no complex dtype" in shown
     assert "stablehlo.all_reduce: collectives" in shown
     assert "stablehlo.convert of complex<f32>" in shown
     assert 'weft.stablehlo_converter("@scale")' in shown

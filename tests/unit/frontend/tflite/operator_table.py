@@ -14,13 +14,13 @@ from weft.frontend.tflite.refused import REFUSED
 from weft.frontend.tflite.registry import CONVERTERS
 
 PAGE = Path(__file__).parents[4] / "docs" / "frontends.md"
-_START = "Of the builtin operators of the schema, "
-_END = "\n\n## "
+_BEGIN, _END = "<!-- tflite: begin -->\n", "\n<!-- tflite: end -->"
 
 
 def operators() -> list[str]:
     """The names of the builtin operators."""
-    return sorted(name for name, value in vars(BuiltinOperator).items() if isinstance(value, int))
+    return sorted(name for name, value in vars(BuiltinOperator).items()
+                  if isinstance(value, int) and name[0] != "_")
 
 
 def table() -> str:
@@ -33,14 +33,15 @@ def table() -> str:
             reasons.setdefault(REFUSED[name], []).append(f"`{name}`")
     rows = [f"| {', '.join(group)} | {reason} |" for reason, group in sorted(
         reasons.items(), key=lambda item: item[1])]
-    return "\n".join([f"{_START}{len(found)} of {len(names)} are converted:", "",
-                      "| not converted | because |", "|---|---|", *rows])
+    builtin = len(names) - ("CUSTOM" in names)
+    head = f"weft converts {len(found)} of the {builtin} builtin operators of the schema:"
+    return "\n".join([head, "", "| not converted | because |", "|---|---|", *rows])
 
 
 def updated(text: str) -> str:
     """The page with the table."""
-    before, _, rest = text.partition(_START)
-    return f"{before}{table()}{_END}{rest.partition(_END)[2]}"
+    before, _, rest = text.partition(_BEGIN)
+    return f"{before}{_BEGIN}{table()}{_END}{rest.partition(_END)[2]}"
 
 
 if __name__ == "__main__":

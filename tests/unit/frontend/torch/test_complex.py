@@ -34,6 +34,21 @@ def _rotated(x: Any) -> Any:
     return torch.view_as_real(torch.view_as_complex(x.reshape(6, 2, 2)) * turns).flatten(1)
 
 
+def _assigned(x: Any) -> Any:
+    found = torch.zeros_like(_pair(x))
+    found[:, 1:3] = _pair(x)[:, :2]
+    found[0] = 1
+    found[2:4, 1] = x[2:4, 0]
+    return found.scatter_add(1, torch.zeros(6, 1, dtype=torch.long), _pair(x)[:, :1])
+
+
+def _integers_assigned(x: Any) -> Any:
+    found, integers = _pair(x), torch.arange(24).reshape(6, 4)
+    found[1:3] = integers[:2]
+    found[4] = integers[5]
+    return found + _pair(x).copy_(integers > 7)
+
+
 def _square(x: Any) -> Any:
     return x[:4] @ x[:4].T + torch.eye(4)
 
@@ -51,6 +66,13 @@ CASES: dict[str, Callable[..., Any]] = {
     "arithmetic": lambda x: torch.view_as_real(
         (_pair(x) * 2j + x - _pair(x).conj() / 3) / (_pair(x) + 2)),
     "matmul": lambda x: torch.view_as_real(_pair(x) @ _pair(x).T),
+    "sum with a matmul": lambda x: torch.view_as_real(
+        torch.addmm(_pair(x)[:4], _pair(x).T, _pair(x)[:, :4], beta=0.5, alpha=2 - 1j)),
+    "vectors": lambda x: torch.view_as_real(_pair(x) @ _pair(x)[0] * _pair(x)[0].dot(_pair(x)[1])),
+    "linear": lambda x: torch.view_as_real(
+        torch.nn.functional.linear(_pair(x), _pair(x[:3]), _pair(x[0, :3]))),
+    "convolution": lambda x: torch.view_as_real(torch.nn.functional.conv_transpose1d(
+        _pair(x)[None], _pair(x).reshape(6, 2, 2), _pair(x[0]), stride=2, groups=2)),
     "polar form": lambda x: (_pair(x).abs(), _pair(x).angle(), torch.polar(x.abs(), x).imag),
     "functions": lambda x: torch.view_as_real(torch.exp(_pair(x)) + torch.log(_pair(x)) ** 3),
     "more functions": lambda x: torch.view_as_real(
@@ -58,6 +80,13 @@ CASES: dict[str, Callable[..., Any]] = {
     "shapes": lambda x: torch.view_as_real(
         torch.cat([_pair(x)[1:3].T, _pair(x)[:2].reshape(4, 2)]).sum(0)),
     "rotation": _rotated,
+    "beside reals": lambda x: torch.view_as_real(
+        torch.cat([_pair(x), x]) + torch.where(x > 0, _pair(x), x + 1).tile(2, 1)
+        + torch.nn.functional.pad(_pair(x), (0, 0, 6, 0), value=2) + x.sum(dtype=torch.complex64)),
+    "assignments": lambda x: torch.view_as_real(_assigned(x)),
+    "assignments of integers": lambda x: torch.view_as_real(_integers_assigned(x)),
+    "real parts assigned": lambda x: x.clone().copy_(_pair(x)) * 2,
+    "norm of a vector": lambda x: torch.linalg.vector_norm(_pair(x), dim=1),
     "comparison": lambda x: _pair(x) == _pair(x).conj(),
     "singular values": lambda x: linalg.svdvals(x.T) * 2,
     "svd": lambda x: (lambda u, s, v: u * s @ v)(*linalg.svd(x.T, full_matrices=False)),  # noqa: PLC3002

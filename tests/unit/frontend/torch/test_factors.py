@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.frontend.torch.check import check, imported, normal, torch
-from weft.support.errors import UnsupportedModelError
+from tests.unit.frontend.torch.check import check, normal, torch
 
 pytestmark = pytest.mark.torch
 linalg = torch.linalg
@@ -57,6 +56,12 @@ def test_orthogonal_factors(shape):
     check(all_of, normal(*shape), rtol=1e-4, atol=1e-5)
 
 
-def test_large_matrices_are_left_to_lapack():
-    with pytest.raises(UnsupportedModelError, match="LAPACK"):
-        imported(linalg.det, (normal(200, 200),))
+def test_large_matrices():
+    def all_of(a, b):
+        definite = a @ a.mT / 200 + torch.eye(200)
+        return (linalg.solve(a, b), linalg.inv(a), linalg.slogdet(a)[1], linalg.cholesky(definite),
+                linalg.lu_factor(a)[1], linalg.eigvalsh(definite), linalg.svdvals(a),
+                abs(linalg.qr(a)[1]), linalg.matrix_exp(a / 20))
+
+    check(all_of, normal(200, 200) + 20 * torch.eye(200), normal(200, 3, seed=1), rtol=1e-4,
+          atol=1e-5)

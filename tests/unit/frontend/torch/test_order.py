@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.frontend.torch.check import check, integers, normal, torch
+from tests.unit.frontend.torch.check import check, imported, integers, normal, torch
 
 pytestmark = pytest.mark.torch
 DTYPES = ("float32", "float64", "int64", "int8", "uint8", "bool")
@@ -41,6 +41,16 @@ def test_order_of_ties_and_extremes(dtype):
         return (*results, *torch.sort(y), *torch.cummax(y, 0))
 
     check(all_of, drawn(dtype, 5, 7), drawn(dtype, seed=3))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+def test_values_alone_sort_without_positions(dtype):
+    def values(x):
+        return torch.sort(x, dim=0, descending=True).values
+
+    check(values, drawn(dtype, 70, 3))
+    text = str(imported(values, (drawn(dtype, 70, 3),)))
+    assert ("argsort" in text) == (dtype == "bool")
 
 
 def test_scalars_have_one_axis():

@@ -11,6 +11,7 @@ import torch
 import weft
 from weft import op
 from weft.frontend.common.typed import tensor_type
+from weft.frontend.torch import converters as _converters  # noqa: F401 - fills the table
 from weft.frontend.torch.registry import CONVERTERS
 from weft.support.errors import OperatorError
 
@@ -34,7 +35,6 @@ class Scaled(torch.nn.Module):
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
-    assert weft.torch_converter  # loads the converters of weft
     before = dict(CONVERTERS.entries)
     yield
     CONVERTERS.entries = before

@@ -11,6 +11,7 @@ from weft.support.errors import LoweringError, WellFormedError
 from weft.te.lower import lower
 from weft.tir.eval import evaluate
 from weft.tir.func import PrimFunc
+from weft.tir.parser import parse_func
 from weft.tir.stmt import Evaluate, For, ForKind, SeqStmt, Stmt
 from weft.tir.transform.gpu.bind_unbound import bind_unbound
 from weft.tir.transform.gpu.plan_shared import plan_shared
@@ -176,3 +177,21 @@ def test_loops_of_different_extents_on_one_block_index_are_refused():
     del inner
     with pytest.raises(LoweringError, match="loops of different extents"):
         prepared(lower(s, [a, c], "f"))
+
+
+@pytest.mark.parametrize(("condition", "threads"), [("N[0] < 2", 1), ("k < 2", 64)])
+def test_one_thread_runs_branches_on_data(condition, threads):
+    func = parse_func(f"""
+def f(N: int64[1], A: float32[64]):
+    for k in range(4):
+        if {condition}:
+            for i in range(64):
+                A[i] = A[i] + 1.0
+            N[0] = N[0] + 1
+""")
+    bound = bind_unbound(func)
+    assert f"in thread_binding({threads}, 'threadIdx.x')" in str(bound)
+    count, array = np.zeros(1, np.int64), np.zeros(64, np.float32)
+    evaluate(prepared(func), count, array)
+    assert (array == 2.0).all()
+    assert count[0] == 2

@@ -24,6 +24,7 @@ from weft.transform.autodiff.reverse.gradient import Gradient
 
 V = "Tensor[(2,), float64]"
 I = "Tensor[(), int32]"  # noqa: E741
+WIDTH = 256  # of states beside which closures are small
 LOOP = f"""
     def @main(%x: {V}, %w: {V}, %n: {I}) {{
       let %loop = fn (%k: {I}, %acc: {V}) -> {V} {{
@@ -95,14 +96,14 @@ def test_checkpoints_keep_gradients(every, monkeypatch):
 
 @pytest.mark.slow
 def test_checkpoints_bound_memory():
-    mod = parse_program(LOOP)
+    mod = parse_program(LOOP.replace("(2,)", f"({WIDTH},)"))
     plain, sparse = (weft.compile(Gradient()(m)) for m in (mod, CheckpointLoops(every=(32,))(mod)))
     assert _peak(sparse, 1000) < _peak(plain, 1000) / 3
 
 
 def _peak(module, count: int) -> int:
     """Bytes of the tape, whose tensors are Python objects."""
-    inputs = [np.full(2, 0.5), np.full(2, 0.9), np.int32(count)]
+    inputs = [np.full(WIDTH, 0.5), np.full(WIDTH, 0.9), np.int32(count)]
     module(*inputs)
     gc.collect()
     tracemalloc.start()

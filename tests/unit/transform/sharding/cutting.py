@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from weft.ir.expr import Call, Expr, Tuple, var
 from weft.ir.types import TensorType, TupleType
 from weft.transform.sharding.index_maps import Factor
 from weft.transform.sharding.local_call import local_call
+from weft.transform.sharding.windows import Window
 
 COMBINED = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
@@ -23,22 +24,32 @@ def fewest_parts(factor: Factor) -> int:
     return next(p for p in range(2, factor.divisor + 1) if factor.divisor % p == 0)
 
 
-def part_type(type_: ir.Type | None, cut: dict[int, int], parts: int, numbers: Iterator[int]
-              ) -> ir.Type:
+def part_type(type_: ir.Type | None, cut: dict[int, int], parts: int, numbers: Iterator[int],
+              windows: Sequence[Window] = ()) -> ir.Type:
     if isinstance(type_, TupleType):
-        return TupleType(tuple(part_type(t, cut, parts, numbers) for t in type_.fields))
+        return TupleType(tuple(part_type(t, cut, parts, numbers, windows) for t in type_.fields))
     assert isinstance(type_, TensorType)
     number = next(numbers)
-    shape = tuple(size // parts if cut.get(number) == d else size
+    halo = sum(w.before + w.after for w in windows if w.operand == number)
+    shape = tuple(size // parts + halo if cut.get(number) == d else size
                   for d, size in enumerate(type_.concrete_shape))
     return TensorType(shape, type_.dtype)
 
 
-def part_of(value: Any, cut: dict[int, int], parts: int, index: int, numbers: Iterator[int]) -> Any:
+def part_of(value: Any, factor: Factor, parts: int, index: int, numbers: Iterator[int]) -> Any:
     if isinstance(value, tuple):
-        return tuple(part_of(v, cut, parts, index, numbers) for v in value)
-    number = next(numbers)
-    return np.split(value, parts, cut[number])[index] if number in cut else value
+        return tuple(part_of(v, factor, parts, index, numbers) for v in value)
+    number, cut = next(numbers), dict(factor.operands)
+    if number not in cut:
+        return value
+    window = next((w for w in factor.windows if w.operand == number), None)
+    if window is None:
+        return np.split(value, parts, cut[number])[index]
+    length, around = value.shape[window.dim] // parts, value.shape[window.dim]
+    widths = [(around, around) if d == window.dim else (0, 0) for d in range(value.ndim)]
+    wide = np.pad(value, widths, constant_values=value.dtype.type(window.fill))
+    first = around + index * length
+    return wide.take(range(first - window.before, first + length + window.after), window.dim)
 
 
 def variables(type_: ir.Type, name: str) -> Expr:
@@ -51,10 +62,10 @@ def variables(type_: ir.Type, name: str) -> Expr:
 def cut_call(call: Call, factor: Factor, parts: int) -> Call | None:
     """The call on one part of its operands."""
     count = itertools.count()
-    args = [variables(part_type(a.checked_type, dict(factor.operands), parts, count), f"p{i}")
-            for i, a in enumerate(call.args)]
+    args = [variables(part_type(a.checked_type, dict(factor.operands), parts, count,
+                                factor.windows), f"p{i}") for i, a in enumerate(call.args)]
     expected = part_type(call.checked_type, dict(factor.results), parts, itertools.count())
-    return local_call(call, args, expected)
+    return local_call(call, args, expected, [(w.operand, w.dim) for w in factor.windows])
 
 
 def joined(call: Call, local: Call, arrays: list[Any], factor: Factor, parts: int
@@ -63,7 +74,7 @@ def joined(call: Call, local: Call, arrays: list[Any], factor: Factor, parts: in
     pieces = []
     for index in range(parts):
         count = itertools.count()
-        given = [part_of(a, dict(factor.operands), parts, index, count) for a in arrays]
+        given = [part_of(a, factor, parts, index, count) for a in arrays]
         pieces.append(reference_outputs(local, given))
     if factor.reduction:
         return [functools.reduce(COMBINED[factor.reduction], each)

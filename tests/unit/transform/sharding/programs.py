@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft import op
-from weft.ir.expr import Constant, Expr, Function, Tuple, var
+from weft.ir.expr import Constant, Expr, Function, Tuple, const, var
 from weft.ir.sharding import Mesh, Sharding
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
@@ -31,7 +31,7 @@ def grown(rng: np.random.Generator, values: list[Expr]) -> Expr:
     """One more value from those there are; all of them are matrices."""
     x, y = (values[rng.integers(len(values))] for _ in range(2))
     rows, columns = shape_of(x)
-    match rng.integers(12):
+    match rng.integers(18):
         case 0:
             return op.nn.relu(x)
         case 1:
@@ -58,7 +58,29 @@ def grown(rng: np.random.Generator, values: list[Expr]) -> Expr:
             return op.strided_slice(x, begin=(0,), end=(columns // 2,), strides=(1,), axes=(1,))
         case 11 if columns == shape_of(y)[1]:
             return op.clip(op.nn.dense(x, y), a_min=-8.0, a_max=8.0)
+        case 12:
+            return op.add(x, op.floor(op.mean(x, axis=int(rng.integers(2)), keepdims=True)))
+        case 13 | 14 as kind:  # exponentials of 0 and of at most -128: their sums are exact
+            normal = op.nn.softmax if kind == 13 else op.nn.log_softmax
+            far = normal(op.multiply(x, const(128.0)), axis=int(rng.integers(2)))
+            return op.clip(op.ceil(far), a_min=-8.0, a_max=8.0)
+        case 15 | 16 | 17 as kind:
+            image = windows_of(op.reshape(x, newshape=(1, 1, rows, columns)), kind, rng)
+            return op.reshape(image, newshape=(rows, columns))
     return op.multiply(x, Constant(numbers(rng, columns)))
+
+
+def windows_of(image: Expr, kind: int, rng: np.random.Generator) -> Expr:
+    """A convolution or pooling with random taps that keeps the size."""
+    taps = tuple(int(2 * n + 1) for n in rng.integers(0, 3, 2))
+    around = tuple(n // 2 for n in taps)
+    if kind == 15:
+        kernel = Constant(numbers(rng, 1, 1, *taps))
+        return op.clip(op.nn.conv2d(image, kernel, padding=around), a_min=-8.0, a_max=8.0)
+    if kind == 16:
+        return op.nn.max_pool2d(image, pool_size=taps, padding=around)
+    return op.floor(op.nn.avg_pool2d(image, pool_size=taps, padding=around,
+                                     count_include_pad=True))
 
 
 def random_program(rng: np.random.Generator, calls: int = 6) -> Function:

@@ -21,6 +21,7 @@ from weft.ir.expr import Call, Expr, var
 from weft.ir.op import OPS, get_op
 from weft.ir.typing.infer import infer_expr
 from weft.transform.sharding.index_maps import Factor, IndexMaps, index_maps
+from weft.transform.sharding.windows import Window
 
 
 def cases() -> list[CaseId]:
@@ -84,9 +85,20 @@ def test_a_softmax_says_why_its_axis_is_whole() -> None:
     assert found.blocked == {(0, 1): "it is reduced and kept"}
 
 
-def test_windows_positions_and_tables_block() -> None:
+def test_windows_need_a_halo() -> None:
+    found = maps_of(op.nn.conv2d(x(2, 4, 8, 8), x(6, 4, 3, 5), padding=(1, 2), strides=(2, 1)))
+    rows, columns = (f.windows for f in found.factors if f.windows)
+    assert rows == (Window(0, 2, stride=2, low=-1, high=1, fill=0.0),)
+    assert (rows[0].before, rows[0].after) == (1, 0)
+    assert columns == (Window(0, 3, stride=1, low=-2, high=2, fill=0.0),)
     pooled = maps_of(op.nn.max_pool2d(x(2, 4, 8, 8), pool_size=(3, 3), padding=(1, 1)))
+    assert {f.windows[0].fill for f in pooled.factors if f.windows} == {-np.inf}
+
+
+def test_windows_positions_and_tables_block() -> None:
+    pooled = maps_of(op.nn.max_pool2d(x(2, 4, 8, 8), pool_size=(3, 3)))
     assert {f.operands[0][1] for f in pooled.factors} == {0, 1}
+    assert set(pooled.blocked.values()) == {"its windows are not as many as fit equal parts"}
     taken = maps_of(op.take(x(6, 4), infer_expr(op.cast(x(8), dtype="int32")), axis=0))
     assert {f.operands for f in taken.factors} == {((1, 0),), ((0, 1),)}
     assert maps_of(op.nn.pad(x(4, 4), 0.0, pad_width=((1, 1), (1, 1)))).factors == ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from weft.codegen.ir_text.emit.state import FunctionState, emit
 from weft.codegen.ir_text.types import memory_type, value_type
 from weft.support.errors import CodegenError, InternalError
-from weft.tir import Add, Buffer, BufferLoad, IntImm, PrimExpr, Sub, int_value
+from weft.tir import Add, Broadcast, Buffer, BufferLoad, IntImm, PrimExpr, Sub, int_value
 
 
 def sole_index(buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
@@ -96,11 +96,29 @@ def _split_constant(index: PrimExpr) -> tuple[PrimExpr, int]:
 
 
 def lane_addresses(state: FunctionState, buffer: Buffer, index: PrimExpr) -> str:
-    """A vector of pointers: lane ``i`` points to the element at lane ``i`` of ``index``."""
-    offsets = emit(state, index)
+    """A vector of pointers: lane ``i`` points to the element at lane ``i`` of ``index``.
+
+    What all lanes share is added to the pointer, so that a gather takes offsets of int32 as they
+    are.
+    """
+    shared, own = _split_shared(index)
     scalar, kind = memory_type(buffer.dtype), value_type(index.dtype)
-    pointer = f"{state.pointer_type(buffer)} {state.pointer(buffer)}"
-    return state.out.emit(f"getelementptr {scalar}, {pointer}, {kind} {offsets}")
+    pointer = state.pointer(buffer) if shared is None else address(
+        state, buffer, shared, exact=False)
+    offsets = emit(state, own)
+    return state.out.emit(
+        f"getelementptr {scalar}, {state.pointer_type(buffer)} {pointer}, {kind} {offsets}")
+
+
+def _split_shared(index: PrimExpr) -> tuple[PrimExpr | None, PrimExpr]:
+    """The sum of the terms that are equal in all lanes, if any, and the other terms."""
+    shared: PrimExpr | None = None
+    while isinstance(index, Add):
+        term, rest = (index.a, index.b) if isinstance(index.a, Broadcast) else (index.b, index.a)
+        if not isinstance(term, Broadcast) or isinstance(rest, Broadcast):
+            break
+        shared, index = term.value if shared is None else shared + term.value, rest
+    return shared, index
 
 
 def element_address(state: FunctionState, element: PrimExpr) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.codegen.ir_text.emit.wide_division import FloatDivision, divides_by_floats
 from weft.codegen.ir_text.floats.narrow_float import narrow, widen
-from weft.codegen.ir_text.types import int_constant, mangle, splat, value_type, vector_of, zero_of
+from weft.codegen.ir_text.types import mangle, splat, value_type, vector_of, zero_of
 from weft.codegen.ir_text.writer import FunctionWriter
 from weft.ir.dtype import DType, float32
 from weft.support.errors import CodegenError
@@ -110,31 +111,7 @@ def emit_fma(out: FunctionWriter, kind: str, a: str, b: str, c: str) -> str:
     return call_overloaded(out, "fma", kind, (a, b, c))
 
 
-def emit_constant_division(
-    out: FunctionWriter, op: type, dtype: DType, a: str, divisor: int, *, nonnegative: bool
-) -> str:
-    """Division of integers by a positive literal, as shift or mask where it is a power of two.
-
-    ``nonnegative`` says that ``a`` is known to be at least 0, which allows unsigned division.
-    """
-    kind = value_type(dtype)
-
-    def const(value: int) -> str:
-        return splat(int_constant(value, dtype), f"i{dtype.bits}", dtype.lanes)
-
-    unsigned = nonnegative or dtype.code == "uint"
-    if divisor & (divisor - 1) == 0 and (op is not tir.Div or unsigned):
-        if op is tir.FloorMod:
-            return out.emit(f"and {kind} {a}, {const(divisor - 1)}")
-        # An arithmetic shift rounds down, as ``FloorDiv`` does; ``Div`` rounds towards zero.
-        shift = "lshr" if unsigned else "ashr"
-        return out.emit(f"{shift} {kind} {a}, {const(divisor.bit_length() - 1)}")
-    if unsigned:
-        return out.emit(f"{'urem' if op is tir.FloorMod else 'udiv'} {kind} {a}, {const(divisor)}")
-    return _emit_signed_division(out, op, dtype, a, const(divisor))
-
-
-def _emit_signed_division(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) -> str:
+def emit_signed_division(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) -> str:
     """Signed division for operands that do not trap: no zero divisor, no overflow.
 
     LLVM divides towards zero; ``FloorDiv`` and ``FloorMod`` correct inexact quotients of opposite
@@ -171,7 +148,10 @@ def _emit_guarded_division(out: FunctionWriter, op: type, dtype: DType, a: str, 
     by_minus_one = out.emit(f"icmp eq {kind} {b}, {splat('-1', scalar, dtype.lanes)}")
     special = out.emit(f"or {flag} {by_zero}, {by_minus_one}")
     safe = out.emit(f"select {flag} {special}, {kind} {one}, {kind} {b}")
-    result = _emit_signed_division(out, op, dtype, a, safe)
+    if op is not tir.Div and divides_by_floats(out, dtype):
+        result = FloatDivision(out, dtype).emit(op, a, safe)
+    else:
+        result = emit_signed_division(out, op, dtype, a, safe)
     negated = zero if op is tir.FloorMod else out.emit(f"sub {kind} {zero}, {a}")
     result = out.emit(f"select {flag} {by_minus_one}, {kind} {negated}, {kind} {result}")
     return out.emit(f"select {flag} {by_zero}, {kind} {zero}, {kind} {result}")

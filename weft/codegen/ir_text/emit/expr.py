@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft.codegen.ir_text.emit.arith import emit_binary, emit_constant_division, emit_fma
+from weft.codegen.ir_text.emit.arith import emit_binary, emit_fma
 from weft.codegen.ir_text.emit.calls import emit_call
 from weft.codegen.ir_text.emit.cast import emit_cast
+from weft.codegen.ir_text.emit.constant_division import emit_constant_division
 from weft.codegen.ir_text.emit.lane_access import emit_lane_compare
 from weft.codegen.ir_text.emit.load import emit_load
 from weft.codegen.ir_text.emit.state import Emitter, FunctionState, emit, is_nonnegative

@@ -2,7 +2,7 @@
 
 A register permute does this without memory accesses: AVX2 and AVX-512 permute 32-bit (and 64-bit)
 lanes, AVX-512 also across two registers, AArch64 (``tbl``) bytes. On other CPUs the table is in
-memory and each lane loads its entry.
+memory and each lane loads its entry. Neighbouring entries are one load from memory everywhere.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.ir import DType
 from weft.support.dataclass import dataclass
 from weft.support.errors import CodegenError
 from weft.target.llvm_target import LlvmTarget
-from weft.tir import Broadcast, Call, FloatImm, IntImm, PrimExpr
+from weft.tir import Broadcast, Call, FloatImm, IntImm, PrimExpr, Ramp, int_value
 
 # (writer, indices, constant table registers) -> the selected entries, one register
 Permute = Callable[[FunctionWriter, str, list[str]], str]
@@ -56,6 +56,8 @@ def emit_table_lookup(state: FunctionState, e: Call) -> str:
             got=f"{len(entries)} entries of {e.dtype}, index of {index.dtype}",
         )
     constants = [_constant(entry, e.dtype) for entry in entries]
+    if isinstance(index, Ramp) and int_value(index.stride) == 1:
+        return _lookup_of_run(state.out, e.dtype, emit(state, index.base), constants)
     indices = emit(state, index)
     unit = _permute_unit(state.kernel.module.target, e.dtype)
     if unit is None or e.dtype.lanes == 1:
@@ -197,25 +199,37 @@ def _permute_bytes(out: FunctionWriter, indices: str, tables: list[str]) -> str:
 # lookup in memory
 
 
+def _lookup_of_run(out: FunctionWriter, dtype: DType, start: str, constants: list[str]) -> str:
+    """One load of the entries from ``start`` on; after the last entry the first ones follow."""
+    repeated = constants + [constants[n % len(constants)] for n in range(dtype.lanes - 1)]
+    address = _entry_address(out, dtype, start, repeated, len(constants))
+    return out.emit(f"load {value_type(dtype)}, ptr {address}, align {dtype.element.itemsize}")
+
+
+def _entry_address(out: FunctionWriter, dtype: DType, index: str, array: list[str], count: int
+                   ) -> str:
+    """Where the entry ``index`` modulo ``count`` of a constant array of the module is."""
+    scalar, word = value_type(dtype.element), f"i{dtype.bits}"
+    kind = f"[{len(array)} x {scalar}]"
+    table = out.module.constant(kind, f"[{', '.join(f'{scalar} {c}' for c in array)}]")
+    # Modulo the entries, as a permute does: other bits of the index must not leave the table.
+    place = out.emit(f"and {word} {index}, {count - 1}")
+    wide = place if word == "i64" else out.emit(f"zext {word} {place} to i64")
+    return out.emit(f"getelementptr inbounds {kind}, ptr {table}, i64 0, i64 {wide}")
+
+
 def _lookup_in_memory(out: FunctionWriter, dtype: DType, indices: str, constants: list[str]) -> str:
     """One load per lane from a constant array of the module."""
-    scalar, word = value_type(dtype.element), f"i{dtype.bits}"
-    array = f"[{len(constants)} x {scalar}]"
-    table = out.module.constant(array, f"[{', '.join(f'{scalar} {c}' for c in constants)}]")
-    integer = vector_of(word, dtype.lanes)
-    low = splat(str(len(constants) - 1), word, dtype.lanes)
-    # Modulo the entries, as a permute does: other bits of the index must not leave the table.
-    positions = out.emit(f"and {integer} {indices}, {low}")
+    scalar, kind = value_type(dtype.element), value_type(dtype)
 
-    def entry(position: str) -> str:
-        wide = position if word == "i64" else out.emit(f"zext {word} {position} to i64")
-        address = out.emit(f"getelementptr inbounds {array}, ptr {table}, i64 0, i64 {wide}")
+    def entry(index: str) -> str:
+        address = _entry_address(out, dtype, index, constants, len(constants))
         return out.emit(f"load {scalar}, ptr {address}")
 
     if dtype.lanes == 1:
-        return entry(positions)
-    result, kind = "poison", value_type(dtype)
+        return entry(indices)
+    result, integer = "poison", vector_of(f"i{dtype.bits}", dtype.lanes)
     for lane in range(dtype.lanes):
-        position = out.emit(f"extractelement {integer} {positions}, i64 {lane}")
+        position = out.emit(f"extractelement {integer} {indices}, i64 {lane}")
         result = out.emit(f"insertelement {kind} {result}, {scalar} {entry(position)}, i64 {lane}")
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,13 @@ from weft.compiler.integrations.torch.layout import (
     number_maker,
     order_of,
 )
+from weft.compiler.integrations.torch.stacks import Call, opened, stacking_call
 from weft.compiler.integrations.torch.traced_sizes import TracedSizes
 from weft.frontend.torch.dtypes import array_of, dtype_of
 from weft.frontend.torch.importer import GraphImporter
 from weft.frontend.torch.program import Port, TorchProgram
 from weft.ir import TensorType, Var
+from weft.runtime.executable import Executable
 from weft.support.fallback import Fallback, module_log, report
 
 # From all arguments of a region to its results.
@@ -37,6 +40,32 @@ def specialize(graph: torch.fx.Graph, args: Sequence[Any], weights: frozenset[in
     The arguments at the positions ``weights`` become constants.
 
     Raises what ``weft.compile`` raises.
+    """
+    inside = opened(graph, weights)
+    if inside is None:
+        compiled, inputs, makers = _compiled(graph, args, weights, settings)
+        return _without_tensors(makers) if compiled is None else runner(compiled, inputs, makers)
+    starts = [0, *accumulate(count or 1 for count in inside.items)]
+    compiled, inputs, makers = _compiled(inside.graph, inside.flat(args),
+                                         frozenset(starts[p] for p in weights), settings)
+    if compiled is None:
+        return _without_tensors(makers)
+    orders = dict(inputs)
+    edges = [(p, orders[start]) for p, start in enumerate(starts[:-1]) if start in orders]
+    return runner(compiled, edges, inside.makers(makers),
+                  stacking_call(compiled, inside.tensor_operands), inside.items)
+
+
+def _without_tensors(makers: Sequence[Maker]) -> Specialized:
+    return lambda _: [make(iter(())) for make in makers]
+
+
+def _compiled(graph: torch.fx.Graph, args: Sequence[Any], weights: frozenset[int],
+              settings: Mapping[str, Any]
+              ) -> tuple[Executable | None, list[tuple[int, Axes | None]], list[Maker]]:
+    """The program of a graph, the positions and layouts of its inputs, and what makes its results.
+
+    ``None`` if it has no tensors to compute.
     """
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
     results = next(n for n in graph.nodes if n.op == "output").args[0]
@@ -56,9 +85,7 @@ def specialize(graph: torch.fx.Graph, args: Sequence[Any], weights: frozenset[in
     module = importer.run({name: order for name, order in orders.items() if order is not None})
     makers = [maker_of(layouts[n], n.meta["val"].dtype) if n in layouts
               else number_maker(importer.value(n)) for n in results]
-    if not tensors:
-        return lambda _: [make(iter(())) for make in makers]
-    return runner(compile_model(module, **settings), inputs, makers)
+    return compile_model(module, **settings) if tensors else None, inputs, makers
 
 
 def importer_of(program: TorchProgram, inputs: Sequence[tuple[int, Axes | None]]
@@ -74,15 +101,24 @@ def importer_of(program: TorchProgram, inputs: Sequence[tuple[int, Axes | None]]
     return importer
 
 
-def runner(compiled: Any, inputs: Sequence[tuple[int, Axes | None]],
-           makers: Sequence[Maker]) -> Specialized:
+def runner(compiled: Executable, inputs: Sequence[tuple[int, Axes | None]],
+           makers: Sequence[Maker], call: Call | None = None, items: Sequence[int] = ()
+           ) -> Specialized:
     """A function that calls a compiled module; ``inputs`` are the positions of its arguments, and
     the order of their axes in memory.
+
+    ``call`` gives the results for the module's arrays. Arguments with a number of ``items`` are
+    passed item by item.
 
     A tensor that arrives in another order is copied: which order its operators give, torch decides
     anew in each call, so its copy is listed and no reason to warn.
     """
-    names, log = [port.name for port in compiled.inputs], module_log(())
+    log = module_log(())
+    counts = [items[p] if items else 0 for p, _ in inputs]
+    starts = accumulate((count or 1 for count in counts), initial=0)
+    names = [compiled.inputs[start].name for start, _ in zip(starts, counts, strict=False)]
+    any_items = any(counts)
+    ports = [(name, p, order) for name, (p, order) in zip(names, inputs, strict=True)]
 
     def array_for(name: str, value: Any, order: Axes | None) -> np.ndarray:
         array = array_of(value)
@@ -96,10 +132,12 @@ def runner(compiled: Any, inputs: Sequence[tuple[int, Axes | None]],
         return np.ascontiguousarray(array)
 
     def run(args: Sequence[Any]) -> list[Any]:
-        arrays = [array_for(name, args[p], order)
-                  for name, (p, order) in zip(names, inputs, strict=True)]
-        given = compiled(*arrays)
-        made = iter(given if isinstance(given, tuple) else (given,))
+        arrays = [array_for(name, args[p], order) for name, p, order in ports]
+        if any_items:
+            arrays = [part for array, count in zip(arrays, counts, strict=True)
+                      for part in (array if count else (array,))]
+        given = compiled(*arrays) if call is None else call(arrays)
+        made = iter(given if isinstance(given, (tuple, list)) else (given,))
         return [make(made) for make in makers]
 
     return run

@@ -30,7 +30,7 @@ def viewed(node: torch.fx.Node) -> torch.fx.Node | None:
     if node.target is operator.getitem:
         source = node.args[0]
         is_item = isinstance(source, torch.fx.Node) and is_view(source)
-        return source if is_item else None  # type: ignore[return-value]
+        return source if is_item else None
     if not is_view(node):
         return None
     tensors = (a for a in node.all_input_nodes if isinstance(a.meta.get("val"), torch.Tensor))

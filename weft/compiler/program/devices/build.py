@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from weft.compiler.build.kernel import BuiltKernel
+from weft.compiler.build.built_kernel import BuiltKernel
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.device_options import BY_PROFILE
 from weft.compiler.options import CompileOptions

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 
 from weft.codegen import backend_of
+from weft.compiler.build.built_kernel import BuiltKernel
 from weft.compiler.build.kept_objects import support_objects
-from weft.compiler.build.kernel import BuiltKernel
 from weft.compiler.program.program import Program, Step, buffer_bytes
 from weft.compiler.program.symbols import symbol_specs
 from weft.ir.symbol import SizeRange, typical_size

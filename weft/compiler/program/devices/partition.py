@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.codegen import backend_of
-from weft.compiler.build.kernel import KernelFacts
+from weft.compiler.build.built_kernel import KernelFacts
 from weft.compiler.device_options import BY_COST, BY_PROFILE, device_of
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.devices.copies import is_copy, with_copies

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from weft.codegen.cost_model import CostModel
-from weft.compiler.build.kernel import KernelFacts
+from weft.compiler.build.built_kernel import KernelFacts
 from weft.compiler.device_options import DeviceSpec, device_of
 from weft.compiler.program.devices.copies import is_copy
 from weft.compiler.program.devices.regions import Region, must_run_on_host

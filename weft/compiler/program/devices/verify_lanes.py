@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from weft.codegen.launch import LaunchProgram
-from weft.compiler.build.kernel import KernelFacts
+from weft.compiler.build.built_kernel import KernelFacts
 from weft.compiler.program.devices.waits import accesses_of, spaces_of
 from weft.compiler.program.program import BufferRef, Program
 from weft.compiler.program.verify import described

@@ -14,7 +14,7 @@ from dataclasses import field
 from typing import TypeAlias
 
 from weft.codegen.launch import Launch
-from weft.compiler.build.kernel import KernelFacts
+from weft.compiler.build.built_kernel import KernelFacts
 from weft.compiler.program.program import BufferRef, Program, Step, buffer_bytes
 from weft.runtime.device import HOST, Device
 from weft.runtime.devices.sim.workers import WorkerKey

@@ -37,7 +37,8 @@ function picker(label, names, chosen, pick) {
     ...names.map(name => element("option", { selected: name === chosen }, name)));
 }
 
-// A table whose rows can be chosen by pointer and keyboard; ``columns`` are [head, cell, is number].
+// A table whose rows can be chosen by pointer and keyboard; ``columns`` are [head, cell, is number],
+// of which the first names the row.
 function table(columns, rows, choose = null, chosen = null) {
   const head = element("tr", {}, ...columns.map(([name, , number]) =>
     element("th", { scope: "col", class: number ? "n" : null }, name)));
@@ -46,7 +47,7 @@ function table(columns, rows, choose = null, chosen = null) {
     onclick: () => choose(row), onkeydown: event => { if (event.key === "Enter") choose(row); },
   } : {}, ...columns.map(([, cell, number]) =>
     element("td", { class: number ? "n" : "name" }, String(cell(row) ?? "")))));
-  return element("div", { class: "wide" }, element("table", {},
+  return element("div", { class: "wide" }, element("table", { class: columns.some(one => one[2]) ? null : "pairs" },
     element("thead", {}, head), element("tbody", {}, ...body)));
 }
 
@@ -106,7 +107,9 @@ function timeline() {
     told.textContent = `call ${at + 1} of ${bars.length}: ${words(facts.calls[at])}`;
   };
   const names = left ? lanes.map((lane, n) => element("text", { x: 0, y: 22 + height * n }, lane)) : [];
-  return element("div", {}, element("svg", { viewBox: `0 0 1000 ${height * lanes.length + 8}`, width: "100%",
+  const whole = height * lanes.length + 8;
+  return element("div", {}, element("svg", { viewBox: `0 0 1000 ${whole}`, width: "100%",
+    height: left ? null : whole, preserveAspectRatio: left ? null : "none",
     role: "application", tabindex: 0, onkeydown: move, "aria-label": "calls of kernels in time" },
   ...names, ...bars), told);
 }
@@ -153,10 +156,10 @@ function kernelView() {
   const rows = kernels.filter(kernel =>
     wanted(`${kernel.op} ${kernel.implementation} ${kernel.takes} ${kernel.gives}`));
   const chosen = kernels.find(kernel => kernel.symbol === state.kernel) ?? rows[0];
-  const list = table([["us", k => us(k.seconds), true], ["share", k => percent(k.seconds, total), true],
+  const list = table([["operators", k => `${k.op}  ${size(k.gives)}`],
+    ["us", k => us(k.seconds), true], ["share", k => percent(k.seconds, total), true],
     ["calls", k => k.calls, true], ["GFLOP/s", k => (k.flops / k.seconds / 1e9).toFixed(1), true],
-    ["of limit", k => k.limit ? percent(k.limit, k.seconds) : "", true],
-    ["operators", k => `${k.op}  ${size(k.gives)}`]],
+    ["of limit", k => k.limit ? percent(k.limit, k.seconds) : "", true]],
     rows, kernel => show("Kernels", { kernel: kernel.symbol }), chosen);
   if (!chosen) return element("p", { class: "dim" }, "No kernel is found.");
   list.classList.add("list");
@@ -184,9 +187,9 @@ function memory() {
   element("svg", { viewBox: "0 0 1000 400", width: "100%", role: "img",
     "aria-label": `live ranges and places of temporaries; at most ${bytes(most)} live, in step ${peak}` },
   ...boxes, element("polyline", { class: "live", points: line })),
-  table([["bytes", b => bytes(b.size), true], ["offset", b => b.offset, true],
-    ["first step", b => b.first, true], ["last step", b => b.last, true],
-    ["written by", b => facts.calls[b.first]?.op ?? ""]],
+  table([["written by", b => facts.calls[b.first]?.op ?? ""],
+    ["bytes", b => bytes(b.size), true], ["offset", b => b.offset, true],
+    ["first step", b => b.first, true], ["last step", b => b.last, true]],
   [...buffers].sort((a, b) => b.size - a.size).slice(0, 200)));
 }
 
@@ -194,16 +197,16 @@ function weights() {
   const rows = facts.weights.filter(one => wanted(`${one.name} ${one.dtype} ${one.shape.join("x")}`));
   const body = rows.slice(0, 300).map(one => element("tr", {},
     element("td", { class: "name" }, one.name || "constant"),
+    element("td", {}, one.histogram ? histogram(one) : ""),
+    element("td", { class: "n" }, one.histogram ? one.low.toPrecision(3) : ""),
+    element("td", { class: "n" }, one.histogram ? one.high.toPrecision(3) : ""),
     element("td", { class: "n" }, `${one.dtype} ${one.shape.join("×")}`),
     element("td", { class: "n" }, bytes(one.bytes)),
-    element("td", { class: "n" }, one.histogram ? one.low.toPrecision(3) : ""),
-    element("td", {}, one.histogram ? histogram(one) : ""),
-    element("td", { class: "n" }, one.histogram ? one.high.toPrecision(3) : ""),
     element("td", { class: one.not_finite ? "n warm" : "n" }, one.histogram
       ? `${one.zeros} zeros${one.not_finite ? `, ${one.not_finite} not finite` : ""}` : "")));
   return element("div", { class: "wide" }, element("table", {}, element("thead", {}, element("tr", {},
-    ...["used by", "type", "bytes", "least", "distribution", "largest", ""].map(name =>
-      element("th", { scope: "col" }, name)))), element("tbody", {}, ...body)));
+    ...["used by", "distribution", "least", "largest", "type", "bytes", ""].map((name, at) =>
+      element("th", { scope: "col", class: at > 1 ? "n" : null }, name)))), element("tbody", {}, ...body)));
 }
 
 function histogram(one) {
@@ -218,13 +221,13 @@ function histogram(one) {
 function comparison() {
   const other = facts.against, rows = other.rows.filter(row => wanted(row.op));
   const chosen = other.rows.find(row => row.op === state.row);
-  const pairs = [["title", facts.title, other.title], ["target", facts.target, other.target],
+  const pairs = [["title", facts.title, other.title], ["target", facts.target, other.target === facts.target ? "the same" : other.target],
     ["whole call, us", us(facts.module_seconds), us(other.module_seconds)],
     ["calls of kernels", facts.calls.length, other.calls.length],
     ["distinct kernels", facts.kernels.length, other.kernels.length],
     ["arena", facts.arena === null ? "" : bytes(facts.arena), other.arena === null ? "" : bytes(other.arena)]];
-  const list = table([["us here", r => us(r.one), true], ["us there", r => us(r.other), true],
-    ["ratio", r => r.other ? (r.one / r.other).toFixed(2) : "", true], ["operators", r => r.op],
+  const list = table([["operators", r => r.op], ["us here", r => us(r.one), true], ["us there", r => us(r.other), true],
+    ["ratio", r => r.other ? (r.one / r.other).toFixed(2) : "", true],
     ["implementation", r => r.implementations[0] === r.implementations[1] ? r.implementations[0]
       : `${r.implementations[0] || "none"} → ${r.implementations[1] || "none"}`]],
   rows, row => show("Comparison", { row: row.op }), chosen);

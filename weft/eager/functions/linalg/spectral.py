@@ -60,7 +60,7 @@ def eigvalsh(A: Any, UPLO: str = "L") -> Any:
 def svd(A: Any, full_matrices: bool = True, *, driver: str | None = None) -> SvdResult:  # noqa: ARG001
     """U, the singular values S, descending, and V' with ``A = U diag(S) V'``.
 
-    ``full_matrices`` makes U and V' square. The method is one-sided Jacobi, whatever ``driver``.
+    ``full_matrices`` makes U and V' square. The method is the same, whatever ``driver``.
     """
     x = matrices(A, "svd")
     rows, columns = x.shape[-2:]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ml_dtypes
-from onnx import TensorProto
-
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.protos import TensorProto
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.tensors import dtype_of
 from weft.ir import DType, Expr
@@ -68,6 +66,8 @@ def saturating_cast(node: Node, value: Expr, dtype: DType) -> Expr:
         return cast_to(node, value, dtype)
     if source.is_small_float:
         value = node.call(op.cast, value, dtype="float32")
+    import ml_dtypes
+
     largest = float(ml_dtypes.finfo(dtype.numpy).max)
     return cast_to(node, node.call(op.clip, value, a_min=-largest, a_max=largest), dtype)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto
 
 from weft import op
 from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node, Value
+from weft.frontend.onnx.protos import TensorProto
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import broadcast_to, known_sizes
 from weft.frontend.onnx.shape_value import Ratio, ShapeValue, settle

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from onnx import TensorProto
 
 from weft import op
 from weft.frontend.onnx.node import Node, constant_value
 from weft.frontend.onnx.ops.cast import cast_to
+from weft.frontend.onnx.protos import TensorProto
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import known_sizes
 from weft.frontend.onnx.tensors import dtype_of

@@ -241,7 +241,7 @@ def _run(
     one = _Direction(node, cell, weights, _functions(node, cell, direction),
                      weights.gates(node, x), backward)
     unrolls = isinstance(steps, int) and steps <= _MAX_UNROLLED_STEPS
-    return _unrolled(one, state, steps) if unrolls else _looped(one, state, steps)  # type: ignore[arg-type]
+    return _unrolled(one, state, steps) if unrolls else _looped(one, state, steps)
 
 
 def _unrolled(one: _Direction, state: State, steps: int) -> tuple[Expr, State]:

@@ -133,6 +133,8 @@ def _resized(node: Node, x: Expr, index: int, taps: list[list[tuple[int, float]]
     terms = []
     for k in range(count):
         positions = np.array([row[k][0] for row in padded], np.int64)
+        if positions.max(initial=0) < 2**31:  # gathers take more of int32 at once
+            positions = positions.astype(np.int32)
         weights = np.array([row[k][1] for row in padded])
         term = node.call(op.take, x, Constant(positions, span=node.span), axis=index, mode="clip")
         if not (weights == 1).all():

@@ -6,11 +6,11 @@ A complex number is a pair (real, imaginary) along the last axis.
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto
 
 from weft import op
 from weft.frontend.common import arrays
 from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.protos import TensorProto
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import stacked
 from weft.frontend.onnx.tensors import dtype_of
@@ -50,9 +50,13 @@ def _dft(node: Node, axis: int) -> Expr:
     if halved:
         parts = _mirrored(node, parts, length)
     parts = [_resized(node, part, length) for part in parts]
-    found = node.call(op.dft, *parts, inverse=inverse)
+    is_real = not inverse and node.shape()[-1] == 1
+    found = (node.call(op.rdft, parts[0]) if is_real
+             else node.call(op.dft, *parts, inverse=inverse))
     results = [node.field(found, i) for i in range(1 if halved else 2)]
-    if onesided and not inverse:
+    if is_real and not onesided:
+        results = _mirrored(node, results, length)
+    elif onesided and not inverse and not is_real:
         results = [_first(node, part, length // 2 + 1) for part in results]
     pair = stacked(node, results, rank - 1)
     return node.call(op.transpose, pair, axes=_moved(rank, rank - 2, axis))

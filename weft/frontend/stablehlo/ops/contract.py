@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft import op
-from weft.frontend.stablehlo.node import Node, Value, product, rank_of, shape_in
+from weft.frontend.common.typed import shape_in
+from weft.frontend.stablehlo.node import Node, Value, product, rank_of
 from weft.frontend.stablehlo.ops.shape import dilated, padded, sizes_in
 from weft.frontend.stablehlo.registry import converts
 from weft.ir.expr import Expr

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend.stablehlo.node import Node, constant_in, dtype_in, shape_in
+from weft.frontend.common.typed import dtype_in, shape_in
+from weft.frontend.stablehlo.node import Node, constant_in
 from weft.frontend.stablehlo.registry import CONVERTERS, converts
 from weft.frontend.stablehlo.types import DTYPES
 from weft.ir.dtype import DType

@@ -8,16 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend.stablehlo.node import (
-    Node,
-    Value,
-    constant_in,
-    dtype_in,
-    is_symbolic,
-    product,
-    rank_of,
-    shape_in,
-)
+from weft.frontend.common.typed import dtype_in, shape_in
+from weft.frontend.stablehlo.node import Node, Value, constant_in, is_symbolic, product, rank_of
 from weft.frontend.stablehlo.ops.control import as_tensor
 from weft.frontend.stablehlo.ops.shape import sizes_in
 from weft.frontend.stablehlo.registry import converts

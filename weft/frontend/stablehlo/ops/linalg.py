@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft import op
-from weft.frontend.stablehlo.node import Node, dtype_in, product, shape_in
+from weft.frontend.common.typed import dtype_in, shape_in
+from weft.frontend.stablehlo.node import Node, product
 from weft.frontend.stablehlo.registry import CONVERTERS, converts
 from weft.ir.expr import Expr
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft import op
-from weft.frontend.stablehlo.node import Body, Node, dtype_in, rank_of, shape_in
+from weft.frontend.common.typed import dtype_in, shape_in
+from weft.frontend.stablehlo.node import Body, Node, rank_of
 from weft.frontend.stablehlo.ops.elementwise import total_order_key
 from weft.frontend.stablehlo.regions import SortKey, lifted, sort_keys
 from weft.frontend.stablehlo.registry import converts

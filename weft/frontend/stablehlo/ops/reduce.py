@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend.common.typed import tensor_type
-from weft.frontend.stablehlo.node import Body, Node, constant_in, dtype_in, rank_of, shape_in
+from weft.frontend.common.typed import dtype_in, shape_in, tensor_type
+from weft.frontend.stablehlo.node import Body, Node, constant_in, rank_of
 from weft.frontend.stablehlo.regions import (
     combinations,
     counts_along,

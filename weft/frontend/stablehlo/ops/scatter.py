@@ -9,15 +9,8 @@ import numpy as np
 
 from weft import op
 from weft.frontend.common import arrays
-from weft.frontend.stablehlo.node import (
-    Body,
-    Node,
-    Value,
-    constant_in,
-    dtype_in,
-    rank_of,
-    shape_in,
-)
+from weft.frontend.common.typed import dtype_in, shape_in
+from weft.frontend.stablehlo.node import Body, Node, Value, constant_in, rank_of
 from weft.frontend.stablehlo.ops.control import as_tensor
 from weft.frontend.stablehlo.ops.gather import (
     IndexAxes,

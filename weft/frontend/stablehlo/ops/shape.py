@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import op
+from weft.frontend.common.typed import shape_in
 from weft.frontend.onnx.shape_value import ShapeValue, object_array
-from weft.frontend.stablehlo.node import Node, Value, is_symbolic, rank_of, shape_in
+from weft.frontend.stablehlo.node import Node, Value, is_symbolic, rank_of
 from weft.frontend.stablehlo.registry import converts
 from weft.frontend.stablehlo.syntax import Literal
 from weft.frontend.stablehlo.types import array_of

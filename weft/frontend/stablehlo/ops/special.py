@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend.stablehlo.node import Node, constant_in, dtype_in, rank_of, shape_in
+from weft.frontend.common.typed import dtype_in, shape_in
+from weft.frontend.stablehlo.node import Node, constant_in, rank_of
 from weft.frontend.stablehlo.ops import elementwise as _elementwise  # noqa: F401 - its converters are used
 from weft.frontend.stablehlo.registry import CONVERTERS, converts
 from weft.ir.dtype import DType

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import op
-from weft.frontend.stablehlo.node import Node, dtype_in, rank_of, shape_in
+from weft.frontend.common.typed import dtype_in, shape_in
+from weft.frontend.stablehlo.node import Node, rank_of
 from weft.frontend.stablehlo.ops.shape import dilated, padded
 from weft.frontend.stablehlo.regions import combinations, is_neutral, lifted, monoid_of
 from weft.frontend.stablehlo.registry import converts

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from weft import op
+from weft.frontend.torch.aten.linear import multiplied
 from weft.frontend.torch.complex_pairs import (
     Complex,
     of_complex,
@@ -24,6 +25,16 @@ from weft.frontend.torch.complex_pairs import (
 from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts, find_converter
 from weft.ir import Expr
+from weft.ir.shape import (
+    AnyDim,
+    Dim,
+    KnownDim,
+    bounds_of,
+    dim_add,
+    dim_floordiv,
+    dim_product,
+    dim_sub,
+)
 from weft.op.composites import complex_arithmetic as arithmetic
 from weft.op.composites import complex_functions as functions
 from weft.op.composites.complex_numbers import COMPOSITES
@@ -35,8 +46,12 @@ _BY_PARTS = """view reshape _unsafe_view _reshape_copy view_copy permute permute
     expand_copy slice.Tensor slice_copy.Tensor select.int select_copy.int narrow flatten cat stack
     index_select index gather clone alias detach flip roll sum mean cumsum repeat split.Tensor
     split_with_sizes chunk unbind.int diagonal tril triu neg constant_pad_nd where.self
-    lift_fresh_copy contiguous index_put index_add unfold"""
-_BILINEAR = "mm bmm matmul"
+    lift_fresh_copy contiguous index_put index_add unfold copy slice_scatter select_scatter
+    diagonal_scatter scatter.src scatter_add as_strided"""
+# By operator, the arguments that may be real numbers or tensors of any type beside complex ones.
+_DATA = {"cat": (0,), "stack": (0,), "where": (1, 2), "constant_pad_nd": (2,),
+         **dict.fromkeys(("copy", "slice_scatter", "select_scatter", "diagonal_scatter"), (0, 1))}
+_BILINEAR = "mm bmm matmul dot mv"
 _CREATED = "full full_like zeros zeros_like ones ones_like scalar_tensor empty empty_like"
 
 
@@ -54,8 +69,11 @@ def _on_reals(node: Node, values: Sequence[Any]) -> Any:
 
 
 def _part(node: Node, value: Any, index: int) -> Any:
+    """The real (0) or imaginary (1) part; integers and booleans are sizes, indices and masks."""
     if isinstance(value, Complex):
         return (value.real, value.imag)[index]
+    if index == 1 and isinstance(value, Expr) and dtype_in(value).is_float:
+        return _complex(node, value).imag
     if isinstance(value, (list, tuple)):
         return [_part(node, item, index) for item in value]
     if isinstance(value, complex):
@@ -65,10 +83,20 @@ def _part(node: Node, value: Any, index: int) -> Any:
 
 @of_complex(*_BY_PARTS.split())
 def by_parts(node: Node, *values: Any) -> Any:
-    real, imag = (_on_reals(node, [_part(node, value, i) for value in values]) for i in range(2))
+    if not _result_dtype(node).is_complex:  # copies to real tensors leave out imaginary parts
+        return _on_reals(node, [_part(node, value, 0) for value in values])
+    data = _DATA.get(node.op.split(".")[1], ())
+    given = [_as_data(node, value) if i in data else value for i, value in enumerate(values)]
+    real, imag = (_on_reals(node, [_part(node, value, i) for value in given]) for i in range(2))
     if isinstance(real, (tuple, list)):
         return [Complex(*both) for both in zip(real, imag, strict=True)]
     return Complex(real, imag)
+
+
+def _as_data(node: Node, value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_as_data(node, item) for item in value]
+    return _complex(node, value) if isinstance(value, (Expr, Complex)) else complex(value)
 
 
 @of_complex(*_CREATED.split())
@@ -142,12 +170,45 @@ def matrix_product(node: Node, x: Any, y: Any, *_options: Any) -> Complex:
                      _complex(node, x), _complex(node, y))
 
 
+@of_complex("linear", "convolution")
+def layer(node: Node, x: Any, weight: Any, bias: Any, *window: Any) -> Complex:
+    """A bilinear function of data and weight, and a bias along the channels."""
+    def times(p: Term, q: Term) -> Term:
+        return Term(node, _on_reals(node, [p.expr, q.expr, None, *window]))
+
+    result = _composed(node, lambda _e, a, b: arithmetic.product(a, b, times),
+                       _complex(node, x), _complex(node, weight))
+    if bias is None:
+        return result  # type: ignore[no-any-return]
+    given, axis = _complex(node, bias), 1 if window else -1
+    return Complex(*(node.call(op.nn.bias_add, part, added, axis=axis) for part, added in
+                     ((result.real, given.real), (result.imag, given.imag))))
+
+
+@of_complex("addmm", "baddbmm")
+def matmul_and_sum(node: Node, bias: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Complex:
+    def times(p: Term, q: Term) -> Term:
+        return Term(node, multiplied(node, p.expr, q.expr))
+
+    product = _composed(node, lambda _e, p, q: arithmetic.product(p, q, times),
+                        _complex(node, a), _complex(node, b))
+    scaled = [part if factor == 1 else _times(node, part, _complex(node, factor))
+              for part, factor in ((_complex(node, bias), beta), (product, alpha))]
+    return Complex(*(node.call(op.add, *parts) for parts in
+                     ((one.real for one in scaled), (one.imag for one in scaled))))
+
+
 @of_complex("div", "true_divide")
 def divide(node: Node, x: Any, y: Any) -> Complex:
     a, b = _complex(node, x), _complex(node, y)
     if not isinstance(y, Complex) and not isinstance(y, complex):
         return a.over_parts(lambda part: node.call(op.divide, part, b.real))
     return _composed(node, arithmetic.divide, a, b)  # type: ignore[no-any-return]
+
+
+@of_complex("linalg_vector_norm")
+def vector_norm(node: Node, x: Complex, *options: Any) -> Any:
+    return _on_reals(node, [_composed(node, COMPOSITES["abs"], x), *options])
 
 
 @of_complex("reciprocal")
@@ -269,31 +330,33 @@ def _parts(node: Node, value: Any, *others: Any) -> tuple[Expr, Expr]:
 
 def transformed(node: Node, x: Complex, axes: Sequence[int], *, inverse: bool) -> Complex:
     """The Fourier transform along ``axes``; the inverse one is divided by the sizes."""
+    rank = rank_of(x.real)
     for axis in axes:
-        place = axis_of(axis, rank_of(x.real))
-        order = [a for a in range(rank_of(x.real)) if a != place] + [place]
-        back = [order.index(a) for a in range(len(order))]
-        made = node.call(op.dft, *(node.transpose(p, order) for p in (x.real, x.imag)),
-                         inverse=inverse)
-        x = Complex(*(node.transpose(node.field(made, i), back) for i in range(2)))
+        made = node.call(op.dft, x.real, x.imag, inverse=inverse, axis=axis_of(axis, rank) - rank)
+        x = Complex(node.field(made, 0), node.field(made, 1))
     return x
 
 
-def _scaled(node: Node, x: Complex, count: int, normalization: int, *, inverse: bool) -> Complex:
+def _scaled(node: Node, x: Complex, count: KnownDim, normalization: int, *, inverse: bool
+            ) -> Complex:
     """``normalization`` is 0 for the plain sum, 1 for 1 / sqrt(n), 2 for 1 / n."""
-    factor = {0: 1.0, 1: 1 / math.sqrt(count), 2: 1 / count}[normalization]
-    factor = factor * count if inverse else factor
-    if factor == 1:
+    halves = 2 * inverse - normalization  # of the exponent of ``count``
+    if halves == 0 or count == 1:
         return x
-    return x.over_parts(lambda p: node.call(op.multiply, p, node.scalar_like(factor, p)))
+    if isinstance(count, int):
+        factor = (count if abs(halves) == 2 else math.sqrt(count)) ** (1 if halves > 0 else -1)
+        return x.over_parts(lambda p: node.call(op.multiply, p, node.scalar_like(factor, p)))
+    size = node.scalar_like(count, x.real)
+    size = size if abs(halves) == 2 else node.call(op.sqrt, size)
+    return x.over_parts(lambda p: node.call(op.multiply if halves > 0 else op.divide, p, size))
 
 
-def _count(node: Node, x: Complex, axes: Sequence[int]) -> int:
-    sizes = [shape_in(x.real)[axis] for axis in axes]
-    if not all(isinstance(size, int) for size in sizes):
-        raise node.unsupported("a Fourier transform along an axis of symbolic size",
-                               got=str(sizes))
-    return math.prod(sizes)
+def _count(node: Node, x: Complex, axes: Sequence[int], *more: KnownDim) -> KnownDim:
+    count = dim_product((*(shape_in(x.real)[axis] for axis in axes), *more))
+    if isinstance(count, AnyDim):
+        raise node.unsupported("a Fourier transform along an axis of a size that only run time "
+                               "determines", got=str(x.real.checked_type))
+    return count
 
 
 @of_complex("_fft_c2c")
@@ -310,38 +373,42 @@ def fft_of_real(node: Node, x: Expr, axes: Sequence[int], normalization: int, on
     """The last of ``axes`` first, of which half of the frequencies may suffice."""
     whole = Complex(x, node.call(op.zeros, shape=shape_in(x), dtype=dtype_in(x)))
     count, last = _count(node, whole, axes), axis_of(axes[-1], rank_of(x))
-    made = transformed(node, whole, [last], inverse=False)
-    if onesided:
-        kept = shape_in(x)[last] // 2 + 1
-        made = made.over_parts(lambda p: node.slice(p, last, 0, kept))
+    made = _half(node, x, last) if onesided else transformed(node, whole, [last], inverse=False)
     made = transformed(node, made, axes[:-1], inverse=False)
     return _scaled(node, made, count, normalization, inverse=False)
 
 
+def _half(node: Node, x: Expr, axis: int) -> Complex:
+    """The frequencies along ``axis`` that are not redundant by symmetry."""
+    order = [a for a in range(rank_of(x)) if a != axis] + [axis]
+    made = node.call(op.rdft, node.transpose(x, order))
+    back = [order.index(a) for a in range(len(order))]
+    return Complex(*(node.transpose(node.field(made, i), back) for i in range(2)))
+
+
 @of_complex("_fft_c2r")
 @converts("_fft_c2r")
-def fft_to_real(node: Node, x: Complex, axes: Sequence[int], normalization: int, size: int
-                ) -> Expr:
+def fft_to_real(node: Node, x: Complex, axes: Sequence[int], normalization: int,
+                size: KnownDim) -> Expr:
     """The inverse of ``_fft_r2c``: the other frequencies are conjugates of those given."""
     last = axis_of(axes[-1], rank_of(x.real))
     made = transformed(node, x, axes[:-1], inverse=True)
-    count = _count(node, x, axes[:-1]) * size
-    real, imag = _mirrored(node, made, last, size)
-    found = transformed(node, Complex(real, imag), [last], inverse=True)
-    return _scaled(node, found, count, normalization, inverse=True).real
+    count = _count(node, x, axes[:-1], size)
+    made = _at_the_end(node, made, last, dim_add(dim_floordiv(size, 2), 1))
+    found = node.call(op.irdft, made.real, made.imag, size=size)
+    order = [*range(rank_of(x.real))]
+    order.insert(last, order.pop())
+    found = node.transpose(found, order)
+    return _scaled(node, Complex(found, found), count, normalization, inverse=True).real
 
 
-def _mirrored(node: Node, x: Complex, axis: int, size: int) -> tuple[Expr, Expr]:
-    """All ``size`` frequencies along ``axis``, of which ``x`` has the first half."""
-    half = size // 2 + 1
+def _at_the_end(node: Node, x: Complex, axis: int, count: Dim) -> Complex:
+    """The first ``count`` elements along ``axis``, which becomes the last one."""
     given = shape_in(x.real)[axis]
-    if not isinstance(given, int) or given < half:
+    spare = dim_sub(given, count)
+    low = None if isinstance(spare, AnyDim) else bounds_of(spare)[0]
+    if low is None or low < 0:
         raise node.unsupported("fewer frequencies than the result needs", got=str(given),
-                               expected=str(half))
-    positions = [k if k < half else size - k for k in range(size)]
-    signs = [0.0 if 2 * k in (0, size) else 1.0 if k < half else -1.0 for k in range(size)]
-    taken = [node.call(op.take, p, node.constant(positions, "int64"), axis=axis, mode="clip")
-             for p in (x.real, x.imag)]
-    shape = [size if a == axis else 1 for a in range(rank_of(x.real))]
-    factor = node.reshape(node.constant(signs, dtype_in(x.imag)), shape)
-    return taken[0], node.call(op.multiply, taken[1], factor)
+                               expected=str(count))
+    order = [a for a in range(rank_of(x.real)) if a != axis] + [axis]
+    return x.over_parts(lambda p: node.transpose(node.slice(p, axis, 0, count), order))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import op
+from weft.frontend.torch.matrices import transposed
 from weft.frontend.torch.node import Node, broadcast_shape, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Expr
@@ -80,12 +81,6 @@ def _expanded(node: Node, x: Expr, axes: Sequence[int]) -> Expr:
 
 def _scaled(node: Node, x: Expr, factor: float) -> Expr:
     return x if factor == 1 else node.call(op.multiply, x, node.scalar_like(factor, x))
-
-
-def transposed(node: Node, x: Expr) -> Expr:
-    """Swap the last two axes."""
-    rank = rank_of(x)
-    return node.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
 
 
 def multiplied(node: Node, a: Expr, b: Expr) -> Expr:

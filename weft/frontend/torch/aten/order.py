@@ -42,6 +42,8 @@ def _sorted(node: Node, x: Expr, axis: int, descending: bool) -> tuple[Expr, Exp
         return x, node.constant(0, "int64")
     axis = axis_of(axis, rank_of(x))
     positions = sorted_order(node, x, axis, descending=descending)
+    if node.fields == frozenset([0]) and not dtype_in(x).is_bool:  # values sort without positions
+        return node.call(op.sort, x, axis=axis, is_ascend=not descending), positions
     return node.call(op.gather, x, positions, axis=axis), positions
 
 

@@ -11,6 +11,7 @@ from weft.frontend.torch.node import Node, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.frontend.torch.vjp import input_gradients
 from weft.ir import Expr, Op
+from weft.topi.nn.window import whole_window_padding
 
 _MAX = {1: op.nn.max_pool1d, 2: op.nn.max_pool2d, 3: op.nn.max_pool3d}
 _INDICES = {1: op.nn.max_pool1d_indices, 2: op.nn.max_pool2d_indices, 3: op.nn.max_pool3d_indices}
@@ -92,16 +93,8 @@ def _average(node: Node, axes: int, x: Expr, geometry: Any, count_include_pad: b
 
 def _whole_windows(node: Node, x: Expr, window: dict[str, Any]) -> Expr:
     """``x`` with explicit padding, and with zeros up to the end of the last window."""
-    axes = len(window["pool_size"])
-    pads = [(0, 0)] * (rank_of(x) - axes)
-    for size, taps, step, before in zip(shape_in(x)[-axes:], window["pool_size"],
-                                        window["strides"], window["padding"], strict=False):
-        up = step - 1 if window["ceil_mode"] else 0
-        count = (size + 2 * before - taps + up) // step + 1
-        if window["ceil_mode"]:  # the last window starts before the padding at the end
-            count = min(count, (size + before - 1) // step + 1)
-        pads.append((before, max((count - 1) * step + taps - size - before, 0)))
-    return node.call(op.nn.pad, x, node.scalar_like(0, x), pad_width=tuple(pads))
+    return node.call(op.nn.pad, x, node.scalar_like(0, x),
+                     pad_width=whole_window_padding(shape_in(x), window))
 
 
 def _per_axis(sizes: Sequence[int], axes: int) -> tuple[int, ...]:

@@ -55,10 +55,10 @@ def _extreme(node: Node, operator: Op, x: Expr, axes: Axes, keepdims: bool) -> E
     return node.cast(_reduced(node, operator, node.cast(x, "uint8"), axes, keepdims), "bool")
 
 
-@converts("any", "all")
+@converts("any", "all", "_is_all_true", "_is_any_true")
 def truth(node: Node, x: Expr, axes: Axes = None, keepdims: bool = False) -> Expr:
     wanted = axes_of(axes, rank_of(x))
-    is_any = node.op.startswith("aten.any")
+    is_any = "any" in node.op
     if any(shape_in(x)[a] == 0 for a in wanted if rank_of(x)):
         shape = [1 if a in wanted else n for a, n in enumerate(shape_in(x))]
         x = Constant(arrays.full(shape, not is_any), span=node.span)

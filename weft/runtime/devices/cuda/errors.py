@@ -90,11 +90,6 @@ _HELP = {
 }
 
 
-def status_name(status: int) -> str:
-    """The name of a ``CUresult`` in ``cuda.h``."""
-    return STATUS.get(status, (f"CUresult {status}", ""))[0]
-
-
 def is_sticky(status: int) -> bool:
     """Whether the context of the process stays unusable after this error."""
     return status in _STICKY

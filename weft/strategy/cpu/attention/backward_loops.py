@@ -15,13 +15,13 @@ from dataclasses import fields
 from weft.ir import float32, int64
 from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.common.attention import LOWEST, broadcast_load, defined
-from weft.strategy.common.row_major import row_count, unravel
 from weft.strategy.cpu.attention.decode_loops import below, unrolled, with_row_sums
 from weft.strategy.cpu.attention.fused_tile import in_tiles, loop
 from weft.strategy.cpu.attention.small_gemm import SmallGemm
 from weft.support.dataclass import dataclass
 from weft.te import exp
 from weft.tir import Buffer, PrimExpr, Ramp, Var, all_of, const, int_value, maximum, minimum, select
+from weft.tir.row_major import element_count, unravel
 from weft.tir.stmt import Allocate, BufferStore, For, ForKind, LetStmt, Stmt, seq
 from weft.tir.transform.transpose_tile import ANNOTATION as TRANSPOSE
 
@@ -43,10 +43,10 @@ class BackwardLoops:
         k = inputs[3]
 
         def task(index: PrimExpr) -> Stmt:
-            at = tuple(unravel(index, k.shape[:-2]))
+            at = unravel(index, k.shape[:-2])
             return _Task(self.attrs, self.offset, self.gemm, inputs, outputs, at).build()
 
-        return loop("task", row_count(k.shape[:-2]), task, ForKind.PARALLEL)
+        return loop("task", element_count(k.shape[:-2]), task, ForKind.PARALLEL)
 
 
 @dataclass(frozen=True, slots=True)

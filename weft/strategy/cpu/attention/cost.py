@@ -5,6 +5,7 @@ Cycles of one core; ``decide`` converts them to seconds.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -93,6 +94,7 @@ class TilePlan:
         return -(-self.shape.queries // self.tile)
 
 
+@functools.lru_cache(maxsize=256)
 def plan_tiles(shape: AttentionShape, target: CpuTarget) -> TilePlan:
     """The fastest plan by the estimates, weighed by the copies of code that it needs."""
     lanes = target.lanes("float32")
@@ -101,12 +103,12 @@ def plan_tiles(shape: AttentionShape, target: CpuTarget) -> TilePlan:
     if shape.keys <= 4 * small:  # one block holds all of them
         blocks.add(shape.keys)
     plans = [
-        _plan(shape, lanes, vectors, block, target)
+        plan_of(shape, lanes, vectors, block, target)
         for vectors in range(1, MAX_VECTORS + 1)
         for block in sorted(blocks, reverse=True)
         if vectors == 1 or (
             (vectors - 1) * lanes < shape.queries
-            and _scratch_bytes(shape, vectors * lanes, block) <= target.l2_bytes // 2)
+            and fits_l2(shape, vectors * lanes, block, target))
     ]
     return min(plans, key=lambda plan: plan.cycles * MIN_COPY_SPEEDUP ** plan.copies)
 
@@ -116,12 +118,12 @@ def smallest_block(target: CpuTarget) -> int:
     return 1 << max(1, target.l1_bytes // L1_BYTES_PER_KEY).bit_length() - 1
 
 
-def _scratch_bytes(shape: AttentionShape, tile: int, block: int) -> int:
-    """Bytes of the scratch buffers of a tile: queries, sums, scores and a mask."""
-    return 4 * tile * (shape.depth + shape.width + 2 * block)
+def fits_l2(shape: AttentionShape, tile: int, block: int, target: CpuTarget) -> bool:
+    """Whether the scratch buffers of a tile fit: queries, sums, scores and a mask."""
+    return 4 * tile * (shape.depth + shape.width + 2 * block) <= target.l2_bytes // 2
 
 
-def _plan(
+def plan_of(
     shape: AttentionShape, lanes: int, vectors: int, block: int, target: CpuTarget
 ) -> TilePlan:
     """The plan with ``vectors`` per tile; the last tile is narrower if that pays for its code."""

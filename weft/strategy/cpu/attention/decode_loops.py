@@ -15,7 +15,6 @@ from typing import TypeAlias
 from weft.ir import float32
 from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.common.attention import LOWEST, broadcast_load, defined
-from weft.strategy.common.row_major import row_count, unravel
 from weft.strategy.cpu.attention.cost import AttentionShape
 from weft.strategy.cpu.attention.fused_tile import in_tiles, loop
 from weft.support.dataclass import dataclass
@@ -23,6 +22,7 @@ from weft.te import exp
 from weft.tir import Allocate, BufferStore, ForKind, IfThenElse, LetStmt, Ramp, Stmt, Var, seq
 from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, PrimExpr, Shuffle, const, if_then_else, int_value, select
+from weft.tir.row_major import element_count, unravel
 
 VectorBody: TypeAlias = Callable[[PrimExpr, PrimExpr, "int | None"], Stmt]  # index, lane, limit
 SUM_VECTORS = 4  # vectors of a value accumulated at a time: enough to hide the FMA latency
@@ -46,11 +46,11 @@ class DecodeLoops:
         mask = rest[0] if rest else None
 
         def task(index: PrimExpr) -> Stmt:
-            at = tuple(unravel(index, k.shape[:-2]))
+            at = unravel(index, k.shape[:-2])
             return _DecodeTask(self.shape, self.attrs, self.lanes, q, k, v, mask, outputs[0], at,
                          self.mask_hides).build()
 
-        return loop("task", row_count(k.shape[:-2]), task, ForKind.PARALLEL)
+        return loop("task", element_count(k.shape[:-2]), task, ForKind.PARALLEL)
 
 
 @dataclass(frozen=True, slots=True)

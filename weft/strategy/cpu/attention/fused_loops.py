@@ -15,13 +15,13 @@ from __future__ import annotations
 from weft.ir import float32, int32
 from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.common.attention import LOWEST, defined
-from weft.strategy.common.row_major import row_count, unravel
 from weft.strategy.cpu.attention.cost import TilePlan
 from weft.strategy.cpu.attention.fused_block import accumulate_block
 from weft.strategy.cpu.attention.fused_tile import Scratch, Tile, TileIndex, loop
 from weft.support.dataclass import dataclass
 from weft.tir import Allocate, Buffer, BufferStore, ForKind, IfThenElse, Stmt, seq
 from weft.tir.expr import PrimExpr, const, maximum, minimum
+from weft.tir.row_major import element_count, unravel
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class FusedLoops:
 
         def task(index: PrimExpr) -> Stmt:
             # Consecutive tasks are tiles of one head, which read the same keys and values.
-            at, number = tuple(unravel(index // tiles, heads)), index % tiles
+            at, number = unravel(index // tiles, heads), index % tiles
 
             def tile(plan: TilePlan, count: int | None) -> Stmt:
                 first = number * self.plan.tile
@@ -58,7 +58,7 @@ class FusedLoops:
             return IfThenElse(number < full_tiles, tile(self.plan, self.plan.tile),
                               tile(tail, tail_queries))
 
-        return loop("task", row_count(heads) * tiles, task, ForKind.PARALLEL)
+        return loop("task", element_count(heads) * tiles, task, ForKind.PARALLEL)
 
 
 def _tile_body(tile: Tile) -> Stmt:

@@ -18,7 +18,6 @@ from collections.abc import Callable
 
 from weft.ir import float32, int64
 from weft.strategy.common.attention import LOWEST, At, KeySource, Row, SourceOf
-from weft.strategy.common.row_major import row_count, unravel
 from weft.strategy.cpu.attention.decode_loops import below, unrolled, with_row_sums
 from weft.strategy.cpu.attention.fused_tile import in_tiles, loop
 from weft.strategy.cpu.attention.transposed_scores import (
@@ -32,6 +31,7 @@ from weft.support.dataclass import dataclass
 from weft.te import exp
 from weft.tir import Buffer, Ramp, Var, call
 from weft.tir.expr import BufferLoad, PrimExpr, Shuffle, const, int_value, maximum, minimum, select
+from weft.tir.row_major import element_count, unravel
 from weft.tir.stmt import Allocate, BufferStore, Evaluate, ForKind, IfThenElse, LetStmt, Stmt, seq
 
 LINE_BYTES = 64  # of a cache line
@@ -56,13 +56,13 @@ class StreamedLoops:
         tiles = (rows + (height - 1)) // height
 
         def task(index: PrimExpr) -> Stmt:
-            at = tuple(unravel(index // tiles, source.leads))
+            at = unravel(index // tiles, source.leads)
             first = index % tiles * height
             count = minimum(rows - first, const(height))
             return _Task(self.lanes, self.block_bytes, source, at, first, count, height,
                          Var("high", int64)).build()
 
-        return loop("task", row_count(source.leads) * tiles, task, ForKind.PARALLEL)
+        return loop("task", element_count(source.leads) * tiles, task, ForKind.PARALLEL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,15 +73,23 @@ def register_blocking(
     vectors: list[te.IterVar],
     lane_axis: te.IterVar,
     around: list[te.IterVar],
+    unroll: int = 1,
 ) -> None:
     """Make ``stage`` a microkernel: loops ``around``, the reductions, the unrolled register tile.
+
+    ``unroll`` steps of the innermost reduction are unrolled too.
 
     Vectors are inside rows: a broadcast operand serves all vectors of its row at once, then its
     register is free, while the few vector operands stay. In the other order the broadcasts of a
     whole tile are live together, and spill.
     """
-    stage.reorder(*around, *reduce_order, *rows, *vectors, lane_axis)
+    steps: list[te.IterVar] = []
+    if unroll > 1:
+        *outer, last = reduce_order
+        last, step = stage.split(last, factor=unroll)
+        reduce_order, steps = [*outer, last], [step]
+    stage.reorder(*around, *reduce_order, *steps, *rows, *vectors, lane_axis)
     # Once unrolled, every index into the accumulators is a constant: they can be registers.
-    for axis in (*rows, *vectors):
+    for axis in (*steps, *rows, *vectors):
         stage.unroll(axis)
     stage.vectorize(lane_axis)

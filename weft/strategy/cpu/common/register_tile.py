@@ -60,12 +60,10 @@ def tiles_that_fit(
     max_rows: int, vector_counts: Iterable[int], target: CpuTarget
 ) -> Iterator[RegisterTile]:
     """Every tile of up to ``max_rows`` rows by one of ``vector_counts`` that fits the registers."""
+    free = target.vector_registers - 1
     for vectors in vector_counts:
-        for rows in range(1, max_rows + 1):
-            tile = RegisterTile(rows, vectors)
-            if not fits_registers(tile, target):
-                break
-            yield tile
+        for rows in range(1, min(max_rows, free // vectors - 1) + 1):
+            yield RegisterTile(rows, vectors)
 
 
 def fastest_first(

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from weft import te
 from weft.ir import Attrs, DType
 from weft.op.nn.conv import ConvAttrs
-from weft.strategy.common.row_major import ravel, row_count, unravel
 from weft.support.errors import InternalError
 from weft.tir import PrimExpr, all_of, const, if_then_else, int_value
+from weft.tir.row_major import element_count, ravel, unravel
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import (
     SPATIAL_AXES,
@@ -114,7 +114,7 @@ def _pointwise(
             lambda n, c, *at: data[(n, c, *(i * s for i, s in zip(at, strides, strict=True)))],
             name="data_pixels", role=te.StageRole.PADDING,
         )
-    count = row_count(extents)
+    count = element_count(extents)
     whole = _whole(count, panel or lanes)
 
     def pixel(n: PrimExpr, c: PrimExpr, p: PrimExpr) -> PrimExpr:

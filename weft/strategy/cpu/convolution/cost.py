@@ -36,8 +36,7 @@ MAX_SYMBOLIC_MR = 8
 # Prefetch instructions pay only if loading the weights takes at least this share of the time of the
 # arithmetic.
 MIN_TRANSFER_SHARE = 0.03
-# The ways of L2: 16 on Zen 3 to Zen 5 and on most cores of Intel since Ice Lake, 8 on some.
-L2_WAYS, CACHE_LINE_BYTES = 16, 64
+CACHE_LINE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +125,10 @@ def colliding_pixel_cycles(
 
 def _collides(runs: int, run: int, apart: int, target: CpuTarget) -> bool:
     """Whether ``runs`` of ``run`` bytes, which are ``apart`` bytes apart, exceed their L2 sets."""
-    span = max(1, target.l2_bytes // L2_WAYS)
+    ways = machine_model(target).l2_ways
+    span = max(1, target.l2_bytes // ways)
     starts = span // math.gcd(span, max(1, apart))
-    return runs * run > L2_WAYS * min(span, starts * run)
+    return runs * run > ways * min(span, starts * run)
 
 
 def worth_prefetching(

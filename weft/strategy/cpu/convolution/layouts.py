@@ -11,11 +11,12 @@ from weft.strategy.cpu.convolution.decide import conv_offers
 from weft.strategy.cpu.convolution.plan import ConvPlan
 from weft.strategy.cpu.convolution.problem import ConvProblem
 from weft.strategy.decision import Candidate
-from weft.strategy.registry import alter_layout
+from weft.strategy.registry import alter_layout, reads_finite
 from weft.target import CpuTarget
 from weft.transform.layout.layout_choice import LayoutChoice
 
 
+@reads_finite
 @alter_layout("nn.conv1d", target="cpu")
 @alter_layout("nn.conv2d", target="cpu")
 @alter_layout("nn.conv3d", target="cpu")

@@ -15,13 +15,14 @@ from weft.strategy.cpu.depthwise.cost import has_depthwise_kernel
 from weft.strategy.cpu.dot_product.instruction import SHIFT
 from weft.strategy.cpu.dot_product.upcast import upcast_operands
 from weft.strategy.implementation import attrs_of
-from weft.strategy.registry import legalize
+from weft.strategy.registry import legalize, reads_finite
 from weft.support.errors import InternalError
 from weft.target import CpuTarget
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import side_padding
 
 
+@reads_finite
 @legalize("nn.conv1d", target="cpu")
 @legalize("nn.conv2d", target="cpu")
 @legalize("nn.conv3d", target="cpu")

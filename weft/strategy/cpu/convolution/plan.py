@@ -24,6 +24,8 @@ class ConvPlan:
     ahead of the convolution. ``tile`` counts positions by channel blocks if channels are the
     vectors, and channels by vectors of positions otherwise; ``row_block`` is how many rows of the
     image a task computes. With ``prefetches`` a task loads the weights of the next one into L2.
+    With ``channels_inside`` the channels are the innermost reduction, otherwise the taps of a row;
+    ``unroll`` steps of it are one iteration (0: what the schedule does by itself).
     With ``packs_pixels`` a task copies its pixels into a panel as wide as the tile. With
     ``prepares_data`` the data is padded ahead, and shifted to the sign that ``dot`` takes.
     """
@@ -35,6 +37,8 @@ class ConvPlan:
     tile: RegisterTile | None = None
     row_block: int = 1
     prefetches: bool = False
+    channels_inside: bool = False
+    unroll: int = 1
     added_inputs: int = 0
     added_outputs: int = 0
     upcasts: bool = False

@@ -7,9 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from weft.ir import Call, Constant, DType, Expr, TensorType, Type, float32, is_static, typical_size
+from weft.ir.deferred import is_finite as is_finite_array
 from weft.ir.shape import ANY
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.implementation import attrs_of
@@ -65,6 +64,11 @@ class ConvShape:
                          tuple(attrs.strides), pointwise,
                          accumulator_dtype(attrs.out_dtype or data.dtype), data.dtype.itemsize,
                          *(_is_open(data, layout, letter) for letter in spatial[:-3:-1]))
+
+    @property
+    def row_stride(self) -> int:
+        """The stride from a row of the image to the next."""
+        return self.strides[-2] if len(self.strides) > 1 else 1
 
     @property
     def group_inputs(self) -> int:
@@ -212,5 +216,4 @@ def open_samples(typical: int) -> tuple[int, ...]:
 
 def is_finite(kernel: Expr) -> bool:
     """Whether the kernel is a constant without infinities and NaN."""
-    return (isinstance(kernel, Constant) and kernel.data.dtype.kind == "f"
-            and bool(np.isfinite(kernel.data).all()))
+    return isinstance(kernel, Constant) and is_finite_array(kernel.content)

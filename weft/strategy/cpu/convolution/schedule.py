@@ -28,13 +28,15 @@ from weft.strategy.cpu.elementwise.schedule import vectorize_innermost
 from weft.strategy.cpu.machine_model import parallel_threshold
 from weft.strategy.implementation import attrs_of, compute_of
 from weft.support.dataclass import dataclass
+from weft.support.errors import ScheduleError
 from weft.te import loads_of
 from weft.tir import mentions
 from weft.topi.layout import Layout
 
 
 def schedule_blocked(
-    ctx: CpuContext, *, tile: RegisterTile, row_block: int, prefetches: bool = False
+    ctx: CpuContext, *, tile: RegisterTile, row_block: int, prefetches: bool = False,
+    channels_inside: bool = False, unroll: int = 1,
 ) -> None:
     """Register tiles of positions by channel blocks; parallel over row blocks and channels.
 
@@ -63,7 +65,7 @@ def schedule_blocked(
     # The operators that are fused behind read a tile of sums from registers.
     s[acc].compute_at(stage, inner[-1])
     axes = _axes(ctx, s[acc])
-    _order_reduction(s[acc], axes, tile)
+    _order_reduction(s[acc], axes, tile, channels_inside=channels_inside, unroll=unroll)
     if prefetches:
         _prefetch_next_slice(ctx, s[acc], axes, tile, row_block)
 
@@ -98,18 +100,27 @@ def _axes(ctx: CpuContext, stage: te.Stage) -> _Axes:
     return _Axes(n, oc, rows, ow, lane, blocks, block)
 
 
-def _order_reduction(stage: te.Stage, axes: _Axes, tile: RegisterTile) -> None:
-    """Kernel rows are outside of the input channels.
+def _order_reduction(
+    stage: te.Stage, axes: _Axes, tile: RegisterTile, *, channels_inside: bool, unroll: int
+) -> None:
+    """Kernel rows are outside of the input channels, with ``channels_inside`` all taps.
 
     A kernel row that is skipped then skips one long run of weights, and the others remain long
     runs, which the hardware prefetches.
     """
     channels, *taps = stage.reduce_axis
-    above = len(axes.rows)
+    above = len(taps) if channels_inside else len(axes.rows)
     reduction = [*taps[:above], channels, *taps[above:]]
     tiles, column = tile_of_axis(stage, axes.ow, tile.mr)
+    _check_unroll(reduction[-1], unroll)
     register_blocking(stage, reduction, [column], [axes.oc], axes.lane,
-                      [axes.n, *axes.rows, *tiles])
+                      [axes.n, *axes.rows, *tiles], unroll)
+
+
+def _check_unroll(axis: te.IterVar, unroll: int) -> None:
+    if size_of(axis.extent) % unroll:
+        raise ScheduleError(f"{unroll} steps do not divide the innermost reduction",
+                            got=f"{axis.var.name} of {axis.extent}")
 
 
 def _prefetch_next_slice(
@@ -141,7 +152,9 @@ def packed_pixels(ctx: CpuContext) -> te.ComputeOp | None:
                  if op.role is te.StageRole.PACKED_B), None)
 
 
-def schedule_unblocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -> None:
+def schedule_unblocked(
+    ctx: CpuContext, *, tile: RegisterTile, row_block: int, unroll: int = 1
+) -> None:
     """Parallel over row blocks (blocks of tiles, if there is one row) and slices of channels.
 
     Where the compute packs pixels, a task packs one panel and computes all its channels.
@@ -186,5 +199,6 @@ def schedule_unblocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -
     tiles, aw = tile_of_axis(acc_stage, aw, tile.nr_vectors * lanes)
     acc_vector, acc_lane = acc_stage.split(aw, factor=lanes)
     # Taps are inside the input channels: they read the same rows, shifted, while these are in L1.
+    _check_unroll(acc_stage.reduce_axis[-1], unroll)
     register_blocking(acc_stage, list(acc_stage.reduce_axis), [ac], [acc_vector], acc_lane,
-                      [an, *a_rows, *tiles])
+                      [an, *a_rows, *tiles], unroll)

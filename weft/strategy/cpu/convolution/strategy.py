@@ -15,6 +15,7 @@ from weft.strategy.cpu.convolution.decide import conv_offers
 from weft.strategy.cpu.convolution.plan import ConvPlan
 from weft.strategy.cpu.convolution.problem import ConvProblem
 from weft.strategy.cpu.convolution.schedule import schedule_blocked, schedule_unblocked
+from weft.strategy.cpu.convolution.space import conv_space, has_space
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.depthwise.schedule import (
     schedule_blocked_depthwise,
@@ -63,25 +64,38 @@ def unknown_size(call: Call) -> LoweringError:
 def implementation_of(
     problem: ConvProblem, offer: Candidate[ConvPlan], target: CpuTarget
 ) -> Implementation:
-    """How an offer is computed and scheduled."""
+    """How an offer is computed and scheduled, and what it leaves open."""
+    made = _implemented(problem, offer, target)
+    if not has_space(offer.plan, problem):
+        return made
+    return replace(made, space=partial(
+        conv_space, made.name, problem, offer.plan, target,
+        lambda plan: _implemented(problem, replace(offer, plan=plan), target)))
+
+
+def _implemented(
+    problem: ConvProblem, offer: Candidate[ConvPlan], target: CpuTarget
+) -> Implementation:
     plan, name = offer.plan, f"{problem.op_name}.cpu.{offer.plan.algorithm}"
     match plan.algorithm:
         case ConvAlgorithm.DIRECT_BLOCKED:
-            schedule = partial(schedule_blocked, prefetches=plan.prefetches)
+            schedule = partial(schedule_blocked, prefetches=plan.prefetches, unroll=plan.unroll,
+                               channels_inside=plan.channels_inside)
             return Implementation(name, _tiled(schedule, plan),
                                   partial(conv_compute, skipped=_skipped_axes(problem.attrs)),
                                   seconds=offer.seconds)
         case ConvAlgorithm.DIRECT_UNBLOCKED:
             lanes = target.lanes(problem.attrs.out_dtype or problem.data.dtype)
             panel = _tile_of(plan).nr_vectors * lanes if plan.packs_pixels else 0
-            return Implementation(name, _tiled(schedule_unblocked, plan),
+            schedule = partial(schedule_unblocked, unroll=plan.unroll)
+            return Implementation(name, _tiled(schedule, plan),
                                   partial(unblocked_conv, lanes=lanes, panel=panel),
                                   seconds=offer.seconds)
         case ConvAlgorithm.DEPTHWISE_BLOCKED:
-            return Implementation(name, schedule_blocked_depthwise, _depthwise_compute(problem),
+            return Implementation(name, _blocked_depthwise(plan), _depthwise_compute(problem),
                                   seconds=offer.seconds)
         case ConvAlgorithm.DEPTHWISE_UNBLOCKED:
-            return Implementation(name, schedule_unblocked_depthwise, seconds=offer.seconds)
+            return Implementation(name, _unblocked_depthwise(plan, problem), seconds=offer.seconds)
         case ConvAlgorithm.DOT_PRODUCT if plan.dot is not None and plan.reads_adjacent_channels:
             is_flat = problem.shape.pointwise and set(problem.attrs.strides) == {1}
             schedule = partial(schedule_channels_last_dot_product, plan=plan.dot, is_flat=is_flat)
@@ -112,6 +126,20 @@ def _tiled(
     schedule: Callable[..., None], plan: ConvPlan
 ) -> Callable[[ScheduleContext[CpuTarget]], None]:
     return partial(schedule, tile=_tile_of(plan), row_block=plan.row_block)
+
+
+def _blocked_depthwise(plan: ConvPlan) -> Callable[[ScheduleContext[CpuTarget]], None]:
+    """The schedule with the tile and rows of the plan, if it has any."""
+    return schedule_blocked_depthwise if plan.tile is None else partial(
+        schedule_blocked_depthwise, tile=plan.tile, row_block=plan.row_block,
+        unrolls=plan.unroll != 1)
+
+
+def _unblocked_depthwise(
+    plan: ConvPlan, problem: ConvProblem
+) -> Callable[[ScheduleContext[CpuTarget]], None]:
+    made = partial(schedule_unblocked_depthwise, row_stride=problem.shape.row_stride)
+    return made if plan.tile is None else partial(made, tile=plan.tile, unroll=plan.unroll)
 
 
 def _tile_of(plan: ConvPlan) -> RegisterTile:

@@ -15,13 +15,13 @@ from weft import te
 from weft.ir.dtype import DType
 from weft.op.nn.dense import DenseAttrs
 from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs
-from weft.strategy.common.row_major import ravel, row_count, unravel
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.dot_product.cost import DotProductPlan
 from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.strategy.cpu.dot_product.schedule import CHUNK
 from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value, select
+from weft.tir.row_major import element_count, ravel, unravel
 from weft.topi.broadcast import broadcast_shape
 from weft.topi.nn.dense import batch_index, swapped
 
@@ -195,7 +195,7 @@ def dot_product_matmul(
 
     if isinstance(attrs, DenseAttrs):
         *leading, depth = a.shape
-        build = _PackedMatmul(plan.dot, plan.tile, nr, (), row_count(leading), columns, depth)
+        build = _PackedMatmul(plan.dot, plan.tile, nr, (), element_count(leading), columns, depth)
         return _dense(a, build, packed_b(build), out_dtype)
     rows, depth = swapped(a.shape[-2:], transpose_a)
     batch = broadcast_shape(a.shape[:-2], b.shape[:-2]) if a.ndim > 2 else ()
@@ -214,8 +214,8 @@ def prepacked_dot_product(
     *leading, depth = data.shape
     panels, _, nr, _ = weight.shape
     columns = panels * nr if attrs.units is None else const(attrs.units)
-    build = _PackedMatmul(plan.dot, plan.tile, int_value(nr) or 1, (), row_count(leading), columns,
-                          depth)
+    build = _PackedMatmul(plan.dot, plan.tile, int_value(nr) or 1, (),
+                          element_count(leading), columns, depth)
     return _dense(data, build, weight, attrs.out_dtype or data.dtype)
 
 

@@ -17,11 +17,11 @@ from collections.abc import Callable
 
 from weft import te
 from weft.op.nn.conv import ConvAttrs
-from weft.strategy.common.row_major import unravel
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else
+from weft.tir.row_major import unravel
 from weft.topi.layout import Layout, convert_shape
 from weft.topi.nn.conv import data_axes, side_padding, window_counts
 

@@ -81,15 +81,18 @@ def schedule_injective(ctx: CpuContext) -> None:
         if not isinstance(tensor.op, te.ComputeOp):
             continue  # an extern body has hand-written loops
         body = inlined_body(compute_of(tensor), lambda op: id(op) not in kept)
-        schedule_loops(ctx.schedule[tensor], tensor, body, ctx.target)
+        schedule_loops(ctx.schedule[tensor], tensor, body, ctx.target,
+                       int(ctx.knobs.get("vectors", 0)))
 
 
 def schedule_loops(
-    stage: te.Stage, tensor: te.Tensor, body: tuple[PrimExpr, ...], target: CpuTarget
+    stage: te.Stage, tensor: te.Tensor, body: tuple[PrimExpr, ...], target: CpuTarget,
+    vectors: int = 0,
 ) -> None:
     """Fuse, vectorize and parallelize the data axes of one stage without reductions.
 
-    ``body`` is the stage's body with inlined producers substituted.
+    ``body`` is the stage's body with inlined producers substituted. An iteration computes
+    ``vectors`` vectors; 0: as many as suit its polynomials.
     """
     axes, body = split_innermost(stage, body)
     axes = _without_unit_rows(stage, axes)
@@ -106,8 +109,8 @@ def schedule_loops(
             shared = shared[:-1]
     else:
         *outer, inner = loops
-        count = polynomials(body)
-        lanes *= vectors_per_iteration(count, inner.extent, tensor.dtype, target)
+        lanes *= vectors or vectors_per_iteration(polynomials(body), inner.extent, tensor.dtype,
+                                                  target)
         around = chunked(stage, inner, outer, lanes, masks=has_masks(target))
         # Threads share symbolic rows, not the vectors of a row, which would cost divisions.
         is_row = around and outer and not all(is_fixed(loop.extent) for loop in loops)

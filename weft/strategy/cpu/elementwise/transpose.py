@@ -19,7 +19,8 @@ from weft.strategy.extents import highest_size, is_fixed, is_multiple, size_of
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 from weft.te.walk import loads_of
-from weft.tir.expr import PrimExpr, ProducerLoad, const
+from weft.tir.expr import PrimExpr, ProducerLoad
+from weft.tir.row_major import element_count
 from weft.tir.transform.interleave_tile import ANNOTATION as INTERLEAVE
 from weft.tir.transform.masked_tail import MASKED_TAIL
 from weft.tir.transform.transpose_tile import ANNOTATION
@@ -101,10 +102,7 @@ def _extent(group: Sequence[te.IterVar]) -> int:
 
 
 def _is_multiple(group: Sequence[te.IterVar], run: int) -> bool:
-    total: PrimExpr = const(1)
-    for axis in group:
-        total = total * axis.extent
-    return is_multiple(total, run)
+    return is_multiple(element_count(axis.extent for axis in group), run)
 
 
 def tile_transpose(

@@ -15,7 +15,6 @@ import numpy as np
 
 from weft import te
 from weft.ir.dtype import DType, float32, int64
-from weft.strategy.common.row_major import unravel
 from weft.strategy.cpu.attention.fused_tile import loop
 from weft.strategy.cpu.gemm.block_vectors import (
     QUARTERS,
@@ -49,6 +48,7 @@ from weft.tir import (
     seq,
 )
 from weft.tir.expr import Broadcast, minimum
+from weft.tir.row_major import unravel
 from weft.topi.nn.block_formats import RUN, BlockFormat
 from weft.topi.nn.block_quantized import GROUP
 

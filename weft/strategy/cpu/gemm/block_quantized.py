@@ -16,7 +16,6 @@ from weft import te
 from weft.codegen.cost_model import tensor_types, typical_elements
 from weft.ir import Call, Expr, TensorType, float32, int64
 from weft.op.nn.block_quantized import BlockQuantizedDenseAttrs
-from weft.strategy.common.row_major import row_count, unravel
 from weft.strategy.cpu.attention.decode_loops import unrolled, with_row_sums
 from weft.strategy.cpu.attention.fused_tile import loop
 from weft.strategy.cpu.attention.strategy import schedule_attention
@@ -42,6 +41,7 @@ from weft.tir import (
     seq,
 )
 from weft.tir.expr import PrimExpr, Var, const, int_value, minimum
+from weft.tir.row_major import element_count, unravel
 from weft.tir.task_scratch import MAX_STACK_BYTES
 from weft.topi.nn.block_formats import RUN, BlockFormat, block_format
 from weft.topi.nn.block_quantized import (
@@ -165,7 +165,7 @@ class _Task:
     first: PrimExpr  # row of the weight
 
     def build(self) -> Stmt:
-        rows, depth = row_count(self.data.shape[:-1]), self.data.shape[-1]
+        rows, depth = element_count(self.data.shape[:-1]), self.data.shape[-1]
         panel = Buffer("panel", (const(self.lanes), depth), float32)
         full = rows // self.mr
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
 from enum import StrEnum
 
 from weft.op.nn.dense import WeightPanels
@@ -41,7 +40,6 @@ A_BLOCKS_IN_L3 = 8
 MIN_MC = 384
 # Reading a large B in place costs each tile of rows about a tenth of packing it.
 TILES_WORTH_PACKING = 10
-MEASURED_TILES = 6  # how many of the best tiles `weft tune` measures
 FEW_TILES = 2  # tiles of rows that use a B panel: packing it, or keeping it in L2, gains nothing
 # Split-K: a fixed number of chunks of K for threads to share, and the least K of a chunk.
 SPLIT_K_WAYS, MIN_SPLIT_K_DEPTH = 16, 64
@@ -95,7 +93,9 @@ class GemmPlan:
 
     ``panels`` is the layout of a weight that is packed at compile time; ``packs_a`` and ``packs_b``
     pack an operand at run time. With ``prefetches`` the tiles of rows that use one of ``panels``
-    load the next one into L2. ``assumes`` says which numbers the estimates take for symbolic sizes.
+    load the next one into L2. ``rows_first``: a thread takes the panels of one tile of rows after
+    each other. An iteration computes ``unroll`` steps of K. ``assumes`` says which numbers the
+    estimates take for symbolic sizes.
     """
 
     blocking: GemmBlocking
@@ -105,6 +105,8 @@ class GemmPlan:
     packs_a: bool = False
     packs_b: bool = False
     prefetches: bool = False
+    rows_first: bool = False
+    unroll: int = 1
     assumes: str = ""
 
     def __str__(self) -> str:
@@ -122,6 +124,10 @@ class GemmPlan:
             facts.append("packs B")
         if self.prefetches:
             facts.append("prefetches the next panel")
+        if self.rows_first:
+            facts.append("rows outside of panels")
+        if self.unroll > 1:
+            facts.append(f"{self.unroll} steps of K unrolled")
         facts.append(f"a task per {self.loops}")
         if self.assumes:
             facts.append(f"assumes {self.assumes}")
@@ -135,14 +141,6 @@ def block_gemm(shape: GemmShape, target: CpuTarget, *, panel: int = 0) -> GemmBl
     nr is a multiple of ``panel`` if B is already packed in panels of that many columns.
     """
     return blocking_of_tile(shape, target, rank_tiles(shape, target, panel)[0], panel=panel)
-
-
-def other_blockings(
-    shape: GemmShape, target: CpuTarget, *, panel: int = 0
-) -> Iterator[GemmBlocking]:
-    """The next best blockings, for `weft tune` to measure."""
-    for tile in rank_tiles(shape, target, panel)[1:MEASURED_TILES]:
-        yield blocking_of_tile(shape, target, tile, panel=panel)
 
 
 def blocking_of_tile(

@@ -11,10 +11,10 @@ from __future__ import annotations
 from weft import te
 from weft.ir import Attrs, DType
 from weft.op.nn.dense import DenseAttrs
-from weft.strategy.common.row_major import ravel, row_count, unravel
 from weft.strategy.cpu.gemm.blocking import GemmPlan
 from weft.support.errors import InternalError
 from weft.tir import PrimExpr, const, if_then_else, int_value
+from weft.tir.row_major import element_count, ravel, unravel
 from weft.topi.broadcast import broadcast_shape
 from weft.topi.layout import Layout
 from weft.topi.nn.dense import accumulator_dtype, batch_index, swapped
@@ -34,7 +34,7 @@ def prepacked_gemm(
     accumulator = accumulator_dtype(dtype)
     layout = Layout.parse(plan.panels.layout)
     *leading, depth = data.shape
-    rows = row_count(leading)
+    rows = element_count(leading)
     panels, _, nr = weight.shape
     columns = panels * nr
     matrix = data

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -35,7 +34,6 @@ from weft.strategy.cpu.gemm.blocking import (
     GemmPlan,
     block_gemm,
     loops_of,
-    other_blockings,
     worth_packing_b,
 )
 from weft.strategy.cpu.gemm.cost import (
@@ -239,24 +237,6 @@ def run_time_plan(problem: MatmulProblem, blocking: GemmBlocking, target: CpuTar
         packs=packs_a or packs_b or _converts_a(problem, shape))
     return GemmPlan(blocking, loops, is_parallel, None, packs_a, packs_b,
                     assumes=shape.assumptions)
-
-
-def plan_variants(
-    call: Call, plan: GemmPlan, target: CpuTarget
-) -> Iterator[GemmPlan]:
-    """Plans with the next best register tiles, for `weft tune` to measure."""
-    problem = MatmulProblem.of(call, may_pack=False)
-    if problem is None:
-        return
-    make: Callable[[GemmBlocking], GemmPlan]
-    if plan.panels is None:
-        shape, panel = problem.shape(accumulator_dtype(problem.a.dtype)), 0
-        make = functools.partial(run_time_plan, problem, target=target)
-    else:
-        shape, panel = problem.shape(accumulator_dtype(problem.c.dtype)), plan.panels.nr
-        make = functools.partial(prepacked_plan, problem, target=target)
-    for blocking in other_blockings(shape, target, panel=panel):
-        yield make(blocking)
 
 
 def _converts_a(problem: MatmulProblem, shape: GemmShape) -> bool:

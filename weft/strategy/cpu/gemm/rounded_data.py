@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from weft import te
 from weft.ir.dtype import DType, float32, int32
-from weft.strategy.common.row_major import row_count, unravel
 from weft.strategy.cpu.attention.fused_tile import loop
 from weft.strategy.cpu.gemm.block_vectors import Lets, consecutive
 from weft.support.dataclass import dataclass
@@ -24,6 +23,7 @@ from weft.tir import (
     seq,
 )
 from weft.tir.expr import Broadcast, maximum
+from weft.tir.row_major import element_count, unravel
 from weft.topi.nn.block_quantized import GROUP, LEVELS, SMALLEST
 
 _PARALLEL_ROWS = 8  # fewer rows are rounded before a second thread would have started
@@ -49,7 +49,7 @@ class RoundedData:
     @staticmethod
     def of(source: Buffer, lanes: int, unit: int, base: int, dtype: DType, *, has_offsets: bool
            ) -> RoundedData:
-        rows, depth = row_count(source.shape[:-1]), source.shape[-1]
+        rows, depth = element_count(source.shape[:-1]), source.shape[-1]
 
         def per_unit(name: str, dtype: DType) -> Buffer:
             return Buffer(name, (rows, depth // unit), dtype)

@@ -73,7 +73,8 @@ def _schedule_tiles(
     acc = accumulators(ctx, reduction.output(0))
     stage = s[ctx.output]
     by_panels = plan.loops is GemmLoops.B_PANELS
-    task = _tile(stage, s[acc], _result_axes(stage, flat_rows), plan.blocking, by_panels=by_panels)
+    task = _tile(stage, s[acc], _result_axes(stage, flat_rows), plan.blocking, by_panels=by_panels,
+                 rows_first=plan.rows_first, unroll=plan.unroll)
     if plan.prefetches:
         _prefetch_next_panel(s[acc], s[acc].axis[0], plan.blocking)
     if plan.is_parallel:
@@ -83,7 +84,8 @@ def _schedule_tiles(
 
 def _tile(
     stage: te.Stage, acc: te.Stage, axes: ResultAxes, blocking: GemmBlocking, *,
-    by_panels: bool = False, beside: te.IterVar | None = None,
+    by_panels: bool = False, beside: te.IterVar | None = None, rows_first: bool = False,
+    unroll: int = 1,
 ) -> te.IterVar:
     """Compute ``acc`` in registers for each tile of ``stage``; returns the loop over tasks.
 
@@ -96,14 +98,14 @@ def _tile(
     blocks, tile_row = _row_blocks(stage, tile_row, blocking)
     unrolled = [row_in, vector] if beside is None else [beside, row_in, vector]
     # Panels outside tiles of rows: the B panel is the operand that is worth keeping in L2.
-    stage.reorder(*batch, *blocks, panel, tile_row, *unrolled, lane)
+    tiles = [tile_row, panel] if rows_first else [panel, tile_row]
+    stage.reorder(*batch, *blocks, *tiles, *unrolled, lane)
     for axis in unrolled:
         stage.unroll(axis)
     stage.vectorize(lane)
     # A task that packs its B panel owns all tiles that read it. Without packing, single tiles are
     # more tasks to balance.
-    inner = [] if by_panels else [tile_row]
-    task = stage.fuse(*batch, *blocks, panel, *inner)
+    task = stage.fuse(*batch, *blocks, *(tiles[:1] if by_panels else tiles))
     acc.compute_at(stage, tile_row if by_panels else task)
     *acc_batch, acc_row, acc_column = acc.axis
     if int_value(acc_row.extent) is None:
@@ -117,7 +119,7 @@ def _tile(
     rows = [acc_row] if beside is None else [*acc_batch, acc_row]
     vectors, acc_lane = acc.split(acc_column, factor=blocking.lanes)
     register_blocking(acc, list(acc.reduce_axis), rows, [vectors], acc_lane,
-                      acc_batch if beside is None else [])
+                      acc_batch if beside is None else [], unroll=unroll)
     return task
 
 

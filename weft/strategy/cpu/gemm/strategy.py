@@ -15,10 +15,12 @@ from weft.strategy.cpu.dot_product.compute import dot_product_matmul, prepacked_
 from weft.strategy.cpu.dot_product.cost import DotProductPlan
 from weft.strategy.cpu.dot_product.schedule import schedule_dot_product
 from weft.strategy.cpu.dot_product.upcast import upcast_operands
+from weft.strategy.cpu.gemm.applies import MatmulProblem
 from weft.strategy.cpu.gemm.blocking import GemmPlan
 from weft.strategy.cpu.gemm.compute import gemm, prepacked_gemm
-from weft.strategy.cpu.gemm.decide import decide_matmul, plan_variants, runnable
+from weft.strategy.cpu.gemm.decide import decide_matmul, runnable
 from weft.strategy.cpu.gemm.schedule import schedule_gemm
+from weft.strategy.cpu.gemm.space import gemm_space
 from weft.strategy.decision import Candidate
 from weft.strategy.implementation import Implementation, attrs_of
 from weft.strategy.registry import alter_layout, legalize, strategy
@@ -62,18 +64,13 @@ def _implementation(
         made = _dot_product(f"{prefix}.{plan.dot.instruction.name}", call, plan)
     elif isinstance(plan, GemmPlan):
         name = f"{prefix}.{candidate.algorithm}"
-        variants = functools.partial(_variants, name, call, plan, target)
-        made = dataclasses.replace(_gemm(name, call, plan), variants=variants)
+        problem = None if plan.assumes else MatmulProblem.of(call, may_pack=False)
+        space = None if problem is None else functools.partial(
+            gemm_space, name, problem, plan, target, functools.partial(_gemm, name, call))
+        made = dataclasses.replace(_gemm(name, call, plan), space=space)
     else:
         made = Implementation(f"{prefix}.{candidate.algorithm}", schedule_default)
     return dataclasses.replace(made, seconds=candidate.seconds)
-
-
-def _variants(
-    name: str, call: Call, plan: GemmPlan, target: CpuTarget
-) -> Iterator[Implementation]:
-    for other in plan_variants(call, plan, target):
-        yield _gemm(f"{name}[{other.blocking.mr}x{other.blocking.nr}]", call, other)
 
 
 def _gemm(name: str, call: Call, plan: GemmPlan) -> Implementation:

@@ -27,8 +27,11 @@ COLUMNS_IN_L1 = 3  # a block of columns may fill at most L1 / COLUMNS_IN_L1, or 
 MAX_BLOCK_ROWS = 8
 
 
-def schedule_columns(ctx: CpuContext) -> None:
-    """Block by block of result rows: first the columns that the block needs, then its windows."""
+def schedule_columns(ctx: CpuContext, *, rows: int = 0) -> None:
+    """Block by block of result rows: first the columns that the block needs, then its windows.
+
+    A block has ``rows`` rows; 0: as many as L1 holds.
+    """
     s, stage = ctx.schedule, ctx.schedule[ctx.output]
     columns, reduction = (op.output(0) for op in computes_below((ctx.anchor,)) if is_reduction(op))
     pad = padding_of(ctx)
@@ -38,7 +41,7 @@ def schedule_columns(ctx: CpuContext) -> None:
     _schedule_tables(ctx)
     *outer, row = stage.axis[:width]
     inside = stage.axis[width:]
-    rows = _rows_per_block(columns, len(inside), size_of(row.extent), ctx.target)
+    rows = rows or _rows_per_block(columns, len(inside), size_of(row.extent), ctx.target)
     block, row = stage.split(row, factor=rows)
     around = [*inside[:-1], *vectorize_innermost(stage, inside[-1], lanes, masks=masks)]
     outer.append(block)

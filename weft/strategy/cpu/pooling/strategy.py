@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from weft import te
@@ -14,6 +16,8 @@ from weft.strategy.cpu.pooling.decide import PoolAlgorithm, decide_pooling
 from weft.strategy.cpu.pooling.schedule import schedule_columns, schedule_window
 from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
+from weft.strategy.space import Knob, Point, Space
+from weft.support.errors import ScheduleError
 from weft.target import CpuTarget
 from weft.topi.layout import Layout
 from weft.topi.nn import pool as topi_pool
@@ -49,8 +53,8 @@ def avg_by_columns(x: te.Tensor, attrs: AveragePoolAttrs) -> te.Tensor:
 def pooling(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """The decided algorithm.
 
-    Whole windows are a variant of separable windows: the decision rejects them even where their
-    estimate is slightly shorter, and tuning times both.
+    Whole windows are a point in the space of separable windows: the decision rejects them even
+    where their estimate is slightly shorter, and tuning times both.
     """
     decision, name = decide_pooling(call, target), str(call.op)
     is_max = isinstance(call.op, Op) and call.op.traits.family is Family.MAX_POOL
@@ -60,6 +64,17 @@ def pooling(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     if decision.algorithm != PoolAlgorithm.COLUMNS:
         yield windows
         return
-    yield Implementation(f"{name}.cpu.{PoolAlgorithm.COLUMNS}", schedule_columns,
-                         max_by_columns if is_max else avg_by_columns, decision.seconds,
-                         variants=lambda: (windows,))
+    base = f"{name}.cpu.{PoolAlgorithm.COLUMNS}"
+    columns = Implementation(base, schedule_columns, max_by_columns if is_max else avg_by_columns,
+                             decision.seconds)
+
+    def at(point: Point) -> Implementation:
+        if point["algorithm"] == PoolAlgorithm.WINDOW.value:
+            if point["rows"]:
+                raise ScheduleError("whole windows have no blocks of rows", got=str(point["rows"]))
+            return windows
+        return replace(columns, schedule=partial(schedule_columns, rows=int(point["rows"])))
+
+    knobs = (Knob.of("algorithm", (a.value for a in PoolAlgorithm), PoolAlgorithm.COLUMNS.value),
+             Knob.of("rows", (0, 1, 2, 3, 4, 6, 8), 0))
+    yield replace(columns, space=lambda: Space(base, knobs, at))

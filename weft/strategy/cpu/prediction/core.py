@@ -1,8 +1,9 @@
 """Cycles of a core that runs a tree of loops from its first-level cache, and what takes them.
 
 A block takes as long as its busiest port. A loop around one block takes at least the latencies that
-an iteration carries over to the next. What the parts of a loop cost adds up: branches, and sums
-that wait for each other, keep most of one from running beside the next.
+an iteration carries over to the next. What the parts of a loop cost adds up, except for what the
+core runs ahead: as many instructions as its reorder window holds, of which none may wait for a
+value of the iteration before.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from weft.strategy.cpu.machine_model import MachineModel
 from weft.strategy.cpu.prediction.instructions import Instructions
 from weft.strategy.cpu.prediction.tree import Block, Loop
 from weft.support.dataclass import dataclass
+from weft.tir.buffer import Buffer
 
 # What cycles are spent on, as explanations name it.
 ARITHMETIC, OTHER, LOADS, STORES = "multiply-adds", "other instructions", "loads", "stores"
+SHUFFLES, GATHERS, ISSUE = "shuffles", "gathered elements", "decoding"
 LATENCY, LOOPS, PACKING = "sums that wait", "starts of loops", "packing"
 
 
@@ -24,17 +27,13 @@ LATENCY, LOOPS, PACKING = "sums that wait", "starts of loops", "packing"
 class Factors:
     """How instructions count; fitted to the kernels of ``benchmarks.kernels`` on Zen 5.
 
-    The machine has no value for them: they describe instructions that all vector units share
-    (``other``: how many run in the time of a multiply-add), or loops.
+    The machine has no value for them: they describe loops, and instructions of all kinds.
     """
 
-    other: float = 1.65  # vector instructions in the time of one multiply-add
-    divide: float = 5.0  # multiply-adds in the time of a division or a root
-    gathered: float = 0.6  # loads of one element that is inserted into a vector
-    scattered: float = 0.6
+    scattered: float = 0.6  # stores of one element that is taken out of a vector
     issue: float = 4.0  # instructions of all kinds in a cycle
     iteration: float = 0.1  # cycles of a branch
-    start: float = 16.0  # cycles from the last iteration of a loop to what follows
+    start: float = 10.0  # cycles from the last iteration of a loop to what follows
     fill: float = 0.1  # the share of the latency of a body that its loop does not hide
     unrolled: float = 8  # iterations up to which a loop has no branches
 
@@ -43,19 +42,52 @@ FACTORS = Factors()
 Cycles: TypeAlias = dict[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a part of the loops takes: cycles by kind, those of each port, and instructions.
+
+    ``waits_for`` are the buffers in registers whose values one execution hands to the next.
+    """
+
+    spent: Cycles
+    ports: Cycles
+    instructions: float
+    waits_for: frozenset[Buffer] = frozenset()
+
+    def times(self, count: float) -> Part:
+        """The part executed ``count`` times."""
+        return Part(_times(self.spent, count), _times(self.ports, count),
+                    self.instructions * count, self.waits_for)
+
+
 def add_to(total: Cycles, more: Cycles, times: float) -> None:
     """Add ``times`` as many cycles of each kind."""
     for kind, cycles in more.items():
         total[kind] = total.get(kind, 0.0) + cycles * times
 
 
+def _times(cycles: Cycles, count: float) -> Cycles:
+    return {kind: value * count for kind, value in cycles.items()}
+
+
 def core_cycles(nodes: Iterable[Loop | Block], model: MachineModel) -> Cycles:
     """The cycles of nodes in turn, by what they are spent on."""
-    total: Cycles = {}
+    return _sequence(nodes, model).spent
+
+
+def _sequence(nodes: Iterable[Loop | Block], model: MachineModel) -> Part:
+    spent: Cycles = {}
+    ports: Cycles = {}
+    instructions, waits_for, fresh = 0.0, frozenset[Buffer](), frozenset[Buffer]()
     for node in nodes:
         one = _block(node, model) if isinstance(node, Block) else _loop(node, model)
-        add_to(total, one, node.share)
-    return total
+        add_to(spent, one.spent, node.share)
+        add_to(ports, one.ports, node.share)
+        instructions += one.instructions * node.share
+        waits_for |= one.waits_for
+        if isinstance(node, Block):
+            fresh |= node.work.fresh
+    return Part(spent, ports, instructions, waits_for - fresh)
 
 
 def products_of(nodes: Iterable[Loop | Block]) -> float:
@@ -64,41 +96,69 @@ def products_of(nodes: Iterable[Loop | Block]) -> float:
                              else node.digit.extent * products_of(node.body)) for node in nodes)
 
 
-def _block(block: Block, model: MachineModel) -> Cycles:
-    kind, cycles = max(_ports(block.work, model).items(), key=lambda port: port[1])
-    return {PACKING if block.packs else kind: cycles}
+def _block(block: Block, model: MachineModel) -> Part:
+    ports = _ports(block.work, model)
+    kind, cycles = max(ports.items(), key=lambda port: port[1])
+    return Part({PACKING if block.packs else kind: cycles}, ports, block.work.count)
 
 
-def _ports(work: Instructions, model: MachineModel) -> dict[str, float]:
+def _ports(work: Instructions, model: MachineModel) -> Cycles:
     f = FACTORS
-    vectors = work.fma + work.alu + work.shuffle + work.divide
-    moves = work.load + work.store + 2 * (work.gathered + work.scattered)
     return {
-        ARITHMETIC: (work.fma + work.divide * f.divide) / model.fma_per_cycle,
-        OTHER: max(vectors / f.other / model.fma_per_cycle,
-                   (vectors + moves + work.scalar) / f.issue),
-        LOADS: (work.load + f.gathered * work.gathered) / model.loads_per_cycle,
+        ARITHMETIC: work.fma / model.fma_per_cycle + work.divide * model.divide_cycles,
+        OTHER: work.vectors / model.vector_ops_per_cycle,
+        SHUFFLES: work.shuffle / model.shuffles_per_cycle,
+        GATHERS: work.gathered * model.gather_cycles,
+        ISSUE: work.count / f.issue,
+        LOADS: work.load / model.loads_per_cycle,
         STORES: (work.store + f.scattered * work.scattered) / model.stores_per_cycle}
 
 
-def _loop(loop: Loop, model: MachineModel) -> Cycles:
+def _loop(loop: Loop, model: MachineModel) -> Part:
     f, count = FACTORS, loop.digit.extent
-    cycles = core_cycles(loop.body, model)
     inner = _only_block(loop.body)
-    total = sum(cycles.values())
-    if inner is not None:
-        chain = inner.chain * model.fma_latency
-        if chain > total:
-            cycles = {LATENCY: chain}
-        elif count > f.unrolled and total < f.iteration:
-            cycles = {LOOPS: f.iteration}
-    whole = {kind: value * count for kind, value in cycles.items()}
-    if count > f.unrolled and inner is not None:
+    if inner is None:
+        whole = _running_ahead(_sequence(loop.body, model), model).times(count)
+        if count > f.unrolled:
+            add_to(whole.spent, {LOOPS: f.iteration}, count)
+        return whole
+    whole = _around_block(_sequence(loop.body, model), inner, count, model).times(count)
+    if count > f.unrolled:
         drained = f.start + f.fill * min(inner.depth, 8) * model.fma_latency
-        add_to(whole, {LOOPS: drained}, 1.0)
-    elif count > f.unrolled:
-        add_to(whole, {LOOPS: f.iteration}, count)
+        add_to(whole.spent, {LOOPS: drained}, 1.0)
     return whole
+
+
+def _around_block(body: Part, work: Instructions, count: float, model: MachineModel) -> Part:
+    """An iteration of ``count`` of a loop around one block."""
+    chain, total = work.chain * model.fma_latency, sum(body.spent.values())
+    spent = body.spent
+    if chain > total:
+        spent = {LATENCY: chain}
+    elif count > FACTORS.unrolled and total < FACTORS.iteration:
+        spent = {LOOPS: FACTORS.iteration}
+    if not chain:
+        return Part(spent, body.ports, body.instructions)
+    return Part(spent, {**body.ports, LATENCY: chain}, body.instructions, work.carried)
+
+
+def _running_ahead(body: Part, model: MachineModel) -> Part:
+    """An iteration of which the core begins a share while the one before is not done.
+
+    In that share the parts of the body use the ports together, and those that wait leave them to
+    the others, unless a register carries its value over.
+    """
+    ports = {port: cycles for port, cycles in body.ports.items()
+             if port != LATENCY or body.waits_for}
+    busiest = max(ports, key=lambda port: ports[port], default=LATENCY)
+    taken = sum(body.spent.values()) - body.spent.get(LOOPS, 0.0)
+    if not ports or ports[busiest] >= taken:
+        return body
+    ahead = min(1.0, model.reorder_window / body.instructions)
+    spent = {kind: cycles if kind == LOOPS else cycles * (1 - ahead)
+             for kind, cycles in body.spent.items()}
+    add_to(spent, {busiest: ports[busiest]}, ahead)
+    return Part(spent, ports, body.instructions, body.waits_for)
 
 
 def _only_block(body: Sequence[Loop | Block]) -> Instructions | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from weft.codegen.ir_text.emit.load import SHUFFLED_STRIDES
 from weft.strategy.cpu.prediction.affine import Digit, Forms
 from weft.support.dataclass import dataclass
 from weft.tir import expr as x
@@ -30,11 +31,11 @@ class UnpredictableError(Exception):
 # Instructions of an intrinsic on one vector.
 _FMA, _ALU, _DIVIDE, _SHUFFLE = "fma", "alu", "divide", "shuffle"
 _INTRINSICS = {"multiply_add": (_FMA, 1), "sqrt": (_DIVIDE, 1), "reinterpret": (_ALU, 0),
-               "likely": (_ALU, 0), "times_power_of_two": (_ALU, 2), "table_lookup": (_SHUFFLE, 2)}
+               "likely": (_ALU, 0), "times_power_of_two": (_ALU, 2)}
 # A maximum or minimum that keeps NaNs: the instruction, a comparison with itself, and a blend.
 _MAXIMUM_WITH_NAN = 3
-# Loads of every second element, in vector loads: those of neighbouring taps share some.
-_EVERY_SECOND = 1.3
+# Bytes of the vectors of AVX-512, whose permutes read tables of two registers.
+_TWO_REGISTERS = 64
 # Latencies of other instructions, in those of a multiply-add.
 _ALU_LATENCY, _MASK_LATENCY, _DIVIDE_LATENCY = 0.75, 1.25, 4.0
 _COMPARISONS = (x.EQ, x.NE, x.LT, x.LE, x.GT, x.GE)
@@ -47,7 +48,8 @@ class Instructions:
 
     ``products`` are the elements that multiply-adds compute. ``chain`` are the latencies, in those
     of a multiply-add, that one iteration adds to the one before, ``depth`` those from the first to
-    the last instruction.
+    the last instruction. ``carried`` are the buffers in registers whose values come from the
+    iteration before, ``fresh`` those that get values which do not depend on it.
     """
 
     fma: float = 0.0
@@ -62,6 +64,19 @@ class Instructions:
     products: float = 0.0
     chain: float = 0.0
     depth: float = 0.0
+    carried: frozenset[Buffer] = frozenset()
+    fresh: frozenset[Buffer] = frozenset()
+
+    @property
+    def vectors(self) -> float:
+        """Those that compute on vectors."""
+        return self.fma + self.alu + self.shuffle + self.divide
+
+    @property
+    def count(self) -> float:
+        """All of them; an element that is gathered or scattered takes two."""
+        return (self.vectors + self.load + self.store + 2 * (self.gathered + self.scattered)
+                + self.scalar)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,9 +107,13 @@ class Counter:
         # Registers: latencies from the value of the last iteration (-inf: none), and from nothing.
         self._registers: dict[object, tuple[float, float]] = {}
         self._carried: set[object] = set()
+        self._carried_buffers: set[Buffer] = set()
+        self._fresh: set[Buffer] = set()
         self._loaded: dict[Buffer, list[PrimExpr]] = {}
         self._loop_var, self._stored = loop_var, stored
         self._varies: dict[PrimExpr, bool] = {}
+        self._definitions: dict[PrimExpr, PrimExpr] = {}
+        self._strided: dict[tuple[Buffer, frozenset[tuple[Digit, float]]], set[float]] = {}
 
     def visit(self, stmt: s.Stmt) -> None:
         if isinstance(stmt, s.LetStmt):
@@ -102,6 +121,7 @@ class Counter:
                 self._work.scalar += 1
             else:
                 self._vars[stmt.var] = self._value(stmt.value)
+                self._definitions[stmt.var] = stmt.value
             self._varies[stmt.var] = self._is_varying(stmt.value)
         elif isinstance(stmt, s.BufferStore):
             self._store(stmt)
@@ -113,6 +133,8 @@ class Counter:
     def finish(self) -> Instructions:
         ends = [self._registers[key][0] for key in self._carried if key in self._registers]
         self._work.chain = max([0.0, *ends])
+        self._work.carried = frozenset(self._carried_buffers)
+        self._work.fresh = frozenset(self._fresh)
         return self._work
 
     def _store(self, stmt: s.BufferStore) -> None:
@@ -120,6 +142,8 @@ class Counter:
         if stmt.buffer.scope == "local":
             self._forget(stmt.buffer)
             self._registers[_register(stmt.buffer, stmt.indices)] = value
+            if value[0] == -math.inf:
+                self._fresh.add(stmt.buffer)
             return
         run, parts, lanes = self._access(stmt.buffer, stmt.indices, stmt.predicate, is_store=True)
         if run:
@@ -170,11 +194,16 @@ class Counter:
             self._work.scalar += 1
             return self._after(children(e))
         if isinstance(e, x.Call):
+            if e.name == "table_lookup" and e.dtype.lanes > 1:
+                return self._instruction(e, e.args[:1], _SHUFFLE, self._permutes(e))
             if e.name == "call_extern":
                 raise UnpredictableError(f"a call of {e.args[0]}")
             other = (_ALU, 1) if e.name in INTRINSICS else (_FMA, 1)  # an instruction of a target
             kind, count = _INTRINSICS.get(e.name, other)
             return self._instruction(e, e.args, kind, count)
+        if isinstance(e, x.Shuffle) and self._joins_halves(e):
+            self._work.load += len(e.vectors) - 1
+            return self._instruction(e, e.vectors, _ALU, 1)
         if isinstance(e, x.Shuffle):
             return self._instruction(e, e.vectors, _SHUFFLE, 1)
         if isinstance(e, (x.Max, x.Min)) and not (e.dtype.is_int or _has_constant(e)):
@@ -191,6 +220,20 @@ class Counter:
         latency = _latency(e, kind, count)
         self._work.depth = max(self._work.depth, start + latency)
         return carried + latency, start + latency
+
+    def _joins_halves(self, e: x.Shuffle) -> bool:
+        """Whether each half is that of a vector that is loaded: two loads and a blend."""
+        half = e.dtype.lanes // 2
+        starts = e.indices[0], e.indices[half]
+        picks = [start + i for start in starts for i in range(half)]
+        return (list(e.indices) == picks and not any(start % half for start in starts)
+                and all(isinstance(self._definitions.get(v), x.BufferLoad) for v in e.vectors))
+
+    def _permutes(self, e: x.Call) -> int:
+        """Permutes of one register that look up a table, and the selections between them."""
+        lanes = self._vector_bytes // e.dtype.itemsize
+        found = math.ceil((len(e.args) - 1) / lanes)
+        return max(1, found // 2 if self._vector_bytes == _TWO_REGISTERS else found)
 
     def _after(self, operands: Sequence[PrimExpr]) -> tuple[float, float]:
         values = [self._value(each) for each in operands]
@@ -209,6 +252,7 @@ class Counter:
             key = _register(e.buffer, e.indices)
             if key not in self._registers:
                 self._carried.add(key)
+                self._carried_buffers.add(e.buffer)
                 self._registers[key] = (0.0, 0.0)
             return self._registers[key]
         run, parts, lanes = self._access(e.buffer, e.indices, e.predicate, is_store=False)
@@ -233,18 +277,35 @@ class Counter:
         run = float(lanes * itemsize) if lanes == 1 or stride == 1 else (
             float(itemsize * (1 + abs(stride) * (lanes - 1))) if stride else float(itemsize))
         constant = form.constant * itemsize
-        self.accesses.append(Access(buffer, run, constant, terms, is_store, lanes))
+        apart = abs(stride) * itemsize
+        if lanes > 1 and apart > LINE:  # each in a line of its own
+            self.accesses += [Access(buffer, float(itemsize), constant + lane * stride * itemsize,
+                                     terms, is_store) for lane in range(lanes)]
+        else:
+            self.accesses.append(Access(buffer, run, constant, terms, is_store, lanes))
         if predicate is not None and not isinstance(predicate, x.Call):
             self._work.alu += 1
         vectors = math.ceil(lanes * itemsize / self._vector_bytes)
         if lanes == 1 or stride == 1:
             parts = vectors * self._passes(lanes * itemsize, constant, terms)
             return run, parts, lanes
-        if abs(stride) == 2:
-            self._work.shuffle += vectors
-            parts = vectors * self._passes(self._vector_bytes, constant, terms)
-            return run, _EVERY_SECOND * parts, lanes
+        if stride in SHUFFLED_STRIDES:
+            self._work.shuffle += vectors * (stride - 1)
+            parts = self._new_vectors(buffer, constant, terms, stride, lanes)
+            return run, parts * self._passes(self._vector_bytes, constant, terms), lanes
         return 0.0, 0.0, lanes
+
+    def _new_vectors(self, buffer: Buffer, constant: float, terms: Sequence[tuple[Digit, float]],
+                     stride: int, lanes: int) -> float:
+        """Vectors that a strided access loads and that no other of the block has loaded."""
+        itemsize = buffer.dtype.itemsize
+        last = (lanes - 1) * stride - lanes + 1
+        starts = {constant + min(number * lanes, last) * itemsize for number in range(stride)}
+        key = (buffer, frozenset(terms))
+        known = self._strided.setdefault(key, set())
+        new = starts - known
+        known |= starts
+        return len(new) * math.ceil(lanes * itemsize / self._vector_bytes)
 
     def _passes(self, nbytes: int, constant: float, terms: Sequence[tuple[Digit, float]]) -> float:
         """1 for an access within a cache line; more for one that may straddle two."""

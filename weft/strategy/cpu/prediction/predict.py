@@ -7,7 +7,8 @@ that chose them (``Implementation.seconds``) compare alternatives before there a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 from weft.codegen.cost_model import Prediction
 from weft.strategy.cpu.machine_model import MachineModel, machine_model
@@ -19,7 +20,7 @@ from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 from weft.tir import PrimFunc
 
-_L2, _L3, _MEMORY = "bytes from L2", "bytes from L3", "bytes from memory"
+LEVELS = _L2, _L3, _MEMORY = "bytes from L2", "bytes from L3", "bytes from memory"
 
 
 @dataclass(slots=True)
@@ -29,11 +30,11 @@ class TrafficFactors:
     Fitted to the kernels of ``benchmarks.kernels`` on Zen 5.
     """
 
-    l2_load: float = 0.8
-    l2_store: float = 0.8
+    l2_load: float = 1.0
+    l2_store: float = 1.0
     l3_load: float = 1.1
     l3_store: float = 1.1
-    memory_load: float = 1.1
+    memory_load: float = 1.0
     memory_store: float = 0.8
     prefetched_run: float = 256  # bytes in a row from which on the hardware fetches ahead
     capacity: float = 0.9  # the share of a cache that one kernel fills before it loses data
@@ -45,6 +46,10 @@ class TrafficFactors:
 
 
 FACTORS = TrafficFactors()
+# The data of a call, as a multiple of a cache, from which on none stay in it until the next call;
+# observed on Zen 5.
+_KEEPS_NONE = 1.5
+_MANY, _ALL = 4, 0.99  # pages of a set of those that it holds; a share of them
 
 
 def predict(func: PrimFunc, target: CpuTarget) -> Prediction | None:
@@ -55,7 +60,7 @@ def predict(func: PrimFunc, target: CpuTarget) -> Prediction | None:
     """
     model = machine_model(target)
     try:
-        roots, forms = tree_of(func, model.vector_bytes)
+        roots, forms = tree_of(func, model)
     except (UnpredictableError, RecursionError):
         return None
     return prediction_of(roots, Traffic(roots, forms.parents), model)
@@ -136,9 +141,42 @@ def _transfers(traffic: Traffic, model: MachineModel) -> dict[Block, Cycles]:
                        memory.store_bytes_per_cycle * f.memory_store, model.memory_bandwidth))
     found: dict[Block, Cycles] = {}
     for name, capacity, load, store, line in levels:
-        for (block, _), moved in traffic.beyond(capacity * f.capacity).items():
+        held = capacity * f.capacity
+        lost = lost_pages(model) if name == _L3 else _lost_lines(held)
+        for (block, _), moved in traffic.beyond(held, lost).items():
             rate = load if moved.run >= f.prefetched_run else min(load, line)
             cycles = moved.load / rate + moved.store / store
             if cycles:
                 add_to(found.setdefault(block, {}), {name: cycles}, 1.0)
     return found
+
+
+def _lost_lines(capacity: float) -> Callable[[float], float]:
+    """The share of bytes that a cache loses whose lines spread evenly over its sets.
+
+    A cache that holds nearly all data of a call keeps a part of them for the next.
+    """
+    return lambda nbytes: min(1.0, max(0.0, nbytes / capacity - 1) / (_KEEPS_NONE - 1))
+
+
+def lost_pages(model: MachineModel) -> Callable[[float], float]:
+    """The share of bytes that L2 loses, whose sets are chosen by physical addresses.
+
+    The system gives pages at random: as many as the cache holds fall on some sets more often than
+    those have ways, which lose all of them. The number of pages that meet is Poisson's.
+    """
+    colours = model.l2_bytes / model.l2_ways / model.page_bytes
+    if colours < 2:
+        return _lost_lines(model.l2_bytes * FACTORS.capacity)
+
+    def lost(nbytes: float) -> float:
+        mean = nbytes / model.page_bytes / colours
+        if mean > _MANY * model.l2_ways:
+            return 1.0
+        term, kept = math.exp(-mean), 0.0
+        for others in range(model.l2_ways):
+            kept += term
+            term *= mean / (others + 1)
+        return 1.0 - kept if kept < _ALL else 0.0
+
+    return lost

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from weft.strategy.cpu.prediction.affine import Digit
@@ -60,11 +60,12 @@ class Group:
     terms: Sequence[tuple[float, Digit]]
     own: Sequence[tuple[float, float]]  # step and extent
     is_store: bool
+    start: float = 0.0  # a multiple of what all starts are multiples of, but for steps
 
     def footprint(self, varying: frozenset[Digit]) -> tuple[float, float]:
         """Bytes of the lines touched while ``varying`` change, and of one run of them."""
         steps = [(step, digit.extent) for step, digit in self.terms if digit in varying]
-        run, count = self.run, 1.0
+        run, count, apart = self.run, 1.0, math.gcd(LINE, int(self.start))
         for step, extent in sorted((*steps, *self.own)):
             if extent <= 1 or not step:
                 continue
@@ -72,8 +73,13 @@ class Group:
                 run += step * (extent - 1)
             else:
                 count *= extent
-        whole = run if count == 1 else math.ceil(run / LINE) * LINE
-        return count * whole, run
+                apart = math.gcd(apart, int(step))
+        if count == 1:
+            return run, run
+        for step, digit in self.terms:
+            if digit not in varying:
+                apart = math.gcd(apart, int(step))
+        return count * _lines(run, apart), run
 
 
 class Traffic:
@@ -122,17 +128,17 @@ class Traffic:
             self._touched[id(node)] = found
         return found
 
-    def beyond(self, capacity: float) -> Charges:
+    def beyond(self, capacity: float, lost: Callable[[float], float]) -> Charges:
         """What a call moves through a cache of ``capacity`` bytes, by block and buffer.
 
-        A cache that holds nearly all data of a call keeps a part of them for the next.
+        ``lost`` says which share of so many bytes the cache no longer holds when the next call
+        needs them.
         """
-        excess = self.nbytes / capacity - _KEEPS_ALL
-        if excess <= 0:
+        share = lost(self.nbytes)
+        if not share:
             return {}
-        lost = min(1.0, excess / (_KEEPS_NONE - _KEEPS_ALL))
         moved = self._sequence(self._roots, capacity)
-        return {key: _in_runs(one, self._whole[key[1]]).times(lost) for key, one in moved.items()}
+        return {key: _in_runs(one, self._whole[key[1]]).times(share) for key, one in moved.items()}
 
     def _union(self, nodes: Iterable[Loop | Block]) -> dict[Buffer, Moved]:
         found: dict[Buffer, Moved] = {}
@@ -171,11 +177,6 @@ class Traffic:
         return found
 
 
-# The data of a call, as multiples of a cache, up to which all of them stay in it until the next
-# call, and from which on none do; observed on Zen 5.
-_KEEPS_ALL, _KEEPS_NONE = 1.0, 1.5
-
-
 def _footprint(groups: Iterable[Group], varying: frozenset[Digit]) -> dict[Buffer, Moved]:
     found: dict[Buffer, Moved] = {}
     for group in groups:
@@ -200,8 +201,15 @@ def grouped(accesses: Iterable[Access]) -> list[Group]:
         first = group[0]
         own = steps_of(sorted({one.constant for one in group}))
         terms = [(abs(k), d) for d, k in first.terms]
-        found.append(Group(first.buffer, first.run, terms, own, first.is_store))
+        found.append(Group(first.buffer, first.run, terms, own, first.is_store, first.constant))
     return found
+
+
+def _lines(run: float, apart: int) -> float:
+    """Bytes of the lines that ``run`` bytes touch, on average over starts ``apart`` in a line."""
+    whole = math.ceil(run / LINE) * LINE
+    inside = (whole - run) // apart + 1  # starts in a line from which no further one is touched
+    return whole + LINE * max(0.0, 1 - inside * apart / LINE)
 
 
 def steps_of(offsets: Sequence[float]) -> list[tuple[float, float]]:

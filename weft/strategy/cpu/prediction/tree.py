@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 
+from weft.strategy.cpu.machine_model import MachineModel
 from weft.strategy.cpu.prediction.affine import Digit, Forms, divisors_of
 from weft.strategy.cpu.prediction.instructions import (
     Access,
@@ -13,6 +14,7 @@ from weft.strategy.cpu.prediction.instructions import (
     UnpredictableError,
 )
 from weft.strategy.cpu.prediction.ranges import Samples, UnknownValueError, mentioned
+from weft.strategy.cpu.prediction.spills import spilled
 from weft.support.dataclass import dataclass
 from weft.tir import PrimFunc
 from weft.tir import expr as x
@@ -48,6 +50,7 @@ class _Builder:
     divisors: dict[x.Var, set[int]]
     sampled: set[x.Var]
     arguments: frozenset[object]
+    registers: int
     forms: Forms = field(default_factory=Forms)
     samples: Samples = Samples()
 
@@ -88,6 +91,9 @@ class _Builder:
             for stmt in straight:
                 counter.visit(stmt)
             work = counter.finish()
+            stores, loads = spilled(straight, self.registers)
+            work.store += stores
+            work.load += loads
             targets = {one.buffer for one in counter.accesses if one.is_store}
             packs = bool(targets) and not work.fma and targets.isdisjoint(self.arguments)
             found.append(Block(work, counter.accesses, share, packs))
@@ -124,11 +130,11 @@ class _Builder:
         return Loop(digits[0], body, share)
 
 
-def tree_of(func: PrimFunc, vector_bytes: int) -> tuple[list[Loop | Block], Forms]:
+def tree_of(func: PrimFunc, model: MachineModel) -> tuple[list[Loop | Block], Forms]:
     """The loops and blocks of a kernel; ``UnpredictableError`` if they say too little."""
     every, deciding = _expressions(func.body)
-    builder = _Builder(vector_bytes, divisors_of(every), mentioned(deciding),
-                       frozenset(func.params))
+    builder = _Builder(model.vector_bytes, divisors_of(every), mentioned(deciding),
+                       frozenset(func.params), model.vector_registers)
     return builder.nodes(func.body, 1.0), builder.forms
 
 

@@ -21,6 +21,7 @@ from weft.strategy.cpu.reduction.columns import PARTIALS
 from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
 from weft.strategy.kept_stages import KeptStages, SharedRows
 from weft.support.dataclass import dataclass
+from weft.support.errors import ScheduleError
 from weft.target import CpuTarget
 
 
@@ -41,8 +42,13 @@ class ReductionPlan:
     column_blocks: ColumnBlocks | None
 
 
-def decide_reduction(outputs: Sequence[te.Tensor], target: CpuTarget) -> Decision[ReductionPlan]:
-    """The loop structure of the group that computes ``outputs``."""
+def decide_reduction(
+    outputs: Sequence[te.Tensor], target: CpuTarget, wanted: str = "auto"
+) -> Decision[ReductionPlan]:
+    """The loop structure of the group that computes ``outputs``.
+
+    Raises ``ScheduleError`` if the group cannot run by the algorithm that is ``wanted``.
+    """
     kept = KeptStages.of(tuple(outputs))
     rows = kept.shared_rows() if len(outputs) == 1 else SharedRows(0)
     blocks = ColumnBlocks.of(kept, target) if len(outputs) == 1 else None
@@ -59,6 +65,11 @@ def decide_reduction(outputs: Sequence[te.Tensor], target: CpuTarget) -> Decisio
         else:
             rejected.append(Rejected(algorithm, objection))
     candidates.append(Candidate(ReductionAlgorithm.SEPARATE, separate, plan))
+    if wanted != "auto":
+        candidates = [c for c in candidates if c.algorithm == wanted]
+        if not candidates:
+            raise ScheduleError(f"the group cannot run by {wanted}",
+                                got="; ".join(map(str, rejected)))
     return choose(candidates, rejected)
 
 

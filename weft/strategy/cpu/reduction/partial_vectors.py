@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from weft import te
 from weft.strategy.cpu.common.microkernel import one_tensor
@@ -27,8 +27,12 @@ def lanes_along(extent: int, lanes: int) -> int:
     return lanes if lanes >= MIN_LANES else 1
 
 
-def vectors_along(op: te.ComputeOp, extent: int, rows: int) -> int:
+def vectors_along(
+    op: te.ComputeOp, extent: int, rows: int, knobs: Mapping[str, int | str]
+) -> int:
     """The vectors of partial results per row if ``rows`` rows are interleaved."""
+    if (wanted := int(knobs.get("partials", 0))) and len(op.body) == 1:
+        return wanted
     # Interleaved rows are independent chains as well: together there are about PARTIAL_VECTORS.
     is_long = extent >= LONG_REDUCTION and len(op.body) == 1
     return max(1, PARTIAL_VECTORS // rows) if is_long else 1

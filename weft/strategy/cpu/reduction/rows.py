@@ -42,8 +42,10 @@ class RowBlocks:
     height: int = 1
 
     @staticmethod
-    def of(kept: KeptStages, rows: SharedRows, target: CpuTarget) -> RowBlocks:
-        """The largest block that fits in half of L1 and leaves enough blocks for threads.
+    def of(
+        kept: KeptStages, rows: SharedRows, target: CpuTarget, wanted: int = 0
+    ) -> RowBlocks:
+        """Blocks of ``wanted`` rows; 0: the largest that fit in half of L1 and are enough.
 
         Long rows hide the latency themselves. A lone reduction gets a quarter of L1: several
         concurrent streams of memory are slower than one.
@@ -56,6 +58,8 @@ class RowBlocks:
         along = any(kept.contiguous_axis(op) in op.reduce_axis for op in kept.reductions)
         if rows.group > 1 or not along:
             return single
+        if wanted:
+            return RowBlocks(rows, axis_index, wanted)
         count, extent = max(1, math.prod(map(size_of, extents))), size_of(extents[axis_index])
         longest = max(work_of(op) // count * op.output(0).dtype.itemsize for op in kept.ops)
         is_parallel = pays_in_parallel(kept.ops, target)
@@ -89,7 +93,7 @@ class RowBlocks:
 def schedule_by_rows(ctx: CpuContext, kept: KeptStages, rows: SharedRows) -> None:
     """Compute all stages inside one loop over blocks of rows."""
     s = ctx.schedule
-    blocks = RowBlocks.of(kept, rows, ctx.target)
+    blocks = RowBlocks.of(kept, rows, ctx.target, int(ctx.knobs.get("height", 0)))
     out_stage = s[kept.output.output(0)]
     task, rows_of_result, data_of_result = blocks.loops(out_stage)
     # Only the last stage that reads the input prefetches: earlier ones would do so too soon.
@@ -195,5 +199,5 @@ def _schedule_reduction(
     if lanes == 1:
         return None
     return partial_vectors(ctx.schedule, op, along, lanes=lanes,
-                           vectors=vectors_along(op, extent, blocks.height), attach=attach,
-                           row=blocks.interleaved_axis)
+                           vectors=vectors_along(op, extent, blocks.height, ctx.knobs),
+                           attach=attach, row=blocks.interleaved_axis)

@@ -35,7 +35,7 @@ from weft.strategy.kept_stages import KeptStages
 
 def schedule_reductions(ctx: CpuContext) -> None:
     """Schedule a group that holds at least one reduction."""
-    decision = decide_reduction(ctx.outputs, ctx.target)
+    decision = decide_reduction(ctx.outputs, ctx.target, str(ctx.knobs.get("loops", "auto")))
     plan, kept = decision.plan, decision.plan.stages
     for op in computes_below(ctx.outputs):
         if kept.is_inlined(op):
@@ -50,7 +50,8 @@ def schedule_reductions(ctx: CpuContext) -> None:
         if is_reduction(op):
             _schedule_alone(ctx, kept, op)
         else:
-            schedule_loops(ctx.schedule[op.output(0)], op.output(0), kept.body(op), ctx.target)
+            schedule_loops(ctx.schedule[op.output(0)], op.output(0), kept.body(op), ctx.target,
+                           int(ctx.knobs.get("vectors", 0)))
 
 
 def _schedule_alone(ctx: CpuContext, kept: KeptStages, op: te.ComputeOp) -> None:
@@ -76,7 +77,7 @@ def _schedule_alone(ctx: CpuContext, kept: KeptStages, op: te.ComputeOp) -> None
     lanes = lanes_along(extent, lanes)
     if lanes > 1:
         partial_vectors(ctx.schedule, op, along, lanes=lanes,
-                        vectors=vectors_along(op, extent, rows=1),
+                        vectors=vectors_along(op, extent, 1, ctx.knobs),
                         attach=(stage, loops[-1]) if loops else None)
 
 

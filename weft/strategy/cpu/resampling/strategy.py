@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft import te
-from weft.ir import Call, Family
+from weft.ir import Call, Family, SizeRange, SymDim, TensorType, float64
 from weft.strategy.analysis import computes_below, inlined_body, is_reduction
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.elementwise.schedule import (
@@ -15,9 +15,12 @@ from weft.strategy.cpu.elementwise.schedule import (
     vectorize_innermost,
 )
 from weft.strategy.cpu.estimate import roofline_seconds
+from weft.strategy.cpu.machine_model import has_masks
 from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
+from weft.strategy.variants import SizeCondition, Variant, factors_of, variants_for
 from weft.target import CpuTarget
+from weft.topi.layout import Layout
 
 
 def schedule_resampling(ctx: CpuContext) -> None:
@@ -34,7 +37,10 @@ def schedule_resampling(ctx: CpuContext) -> None:
             ctx.schedule[op.output(0)].compute_inline()
         elif is_reduction(op):
             _schedule_sum(ctx, op)
-        elif op.role is not te.StageRole.LOOKUP_TABLE:
+        elif op.role is te.StageRole.LOOKUP_TABLE:
+            vectorize_innermost(ctx.schedule[op.output(0)], op.axis[-1], ctx.target.lanes(float64),
+                                masks=has_masks(ctx.target))
+        else:
             body = inlined_body(op, lambda p: id(p) not in materialized)
             schedule_loops(ctx.schedule[op.output(0)], op.output(0), body, ctx.target)
 
@@ -65,3 +71,29 @@ def resampling(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """Lookup tables first, then one materialized stage per axis."""
     yield Implementation(f"{call.op}.cpu.resampling", schedule_resampling,
                          seconds=roofline_seconds(call, target))
+
+
+@variants_for(Family.RESAMPLING, target="cpu")
+def resampling_variants(call: Call, target: CpuTarget) -> Iterator[Variant]:  # noqa: ARG001
+    """Images that shrink, whose rows are chosen first: most of their elements are never read.
+
+    Rows and columns of symbolic sizes are both larger than those of the result.
+    """
+    from weft.op.image.resize import ResizeAttrs  # of models that have it
+
+    attrs, source = call.attrs, call.args[0].checked_type
+    if not isinstance(attrs, ResizeAttrs) or not isinstance(source, TensorType) or attrs.scales:
+        return
+    layout = Layout.parse(attrs.layout)
+    conditions: dict[SymDim, SizeCondition] = {}
+    for letter, size in zip(attrs.spatial, attrs.size, strict=True):
+        given = source.shape[layout.index_of(letter)]
+        if not isinstance(size, int) or len(attrs.size) < 2:
+            return
+        if isinstance(given, SymDim):
+            if len(factors_of(given)) != 1:
+                return
+            least = max(size + 1, conditions[given].sizes.low if given in conditions else 0)
+            conditions[given] = SizeCondition(given, SizeRange(least, None))
+    if conditions:
+        yield tuple(conditions.values())

@@ -13,14 +13,16 @@ from collections.abc import Iterator
 
 from weft.ir.dtype import DType
 from weft.strategy.cpu.common.blocking import registers
-from weft.strategy.cpu.common.register_tile import RegisterTile, fits_registers
+from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.machine_model import imbalance, machine_model
+from weft.strategy.space import divisors_up_to
 from weft.support.dataclass import dataclass
 from weft.target import CpuTarget
 from weft.topi.nn.winograd import TAPS
 
 # Tile columns of a register tile if their number is symbolic: the tail has as many versions.
 MAX_OPEN_COLUMNS = 7
+MAX_SPLITS = 8  # shares of the output channels
 # Tile rows of a task if their number is symbolic.
 MAX_SYMBOLIC_ROWS = 4
 
@@ -95,8 +97,8 @@ def plan_winograd(shape: WinogradShape, target: CpuTarget) -> WinogradPlan:
     return min(
         (
             plan
-            for row_block in _row_blocks(shape)
-            for splits in _divisors(shape.blocks)
+            for row_block in row_blocks(shape)
+            for splits in divisors_up_to(shape.blocks, MAX_SPLITS)
             for plan in _plans(shape, row_block, splits, target)
         ),
         key=lambda plan: (plan.balanced_cycles, -plan.row_block, plan.channel_splits),
@@ -117,14 +119,11 @@ def cold_cycles(shape: WinogradShape, plan: WinogradPlan, target: CpuTarget) -> 
     return plan.total_cycles + max(0.0, model.weight_cycles(shape.weight_bytes) - counted_cycles)
 
 
-def _row_blocks(shape: WinogradShape) -> list[int]:
+def row_blocks(shape: WinogradShape) -> list[int]:
+    """The tile rows that a task may have."""
     blocks = {-(-shape.tile_rows // count) for count in range(1, shape.tile_rows + 1)}
     # A small image still has several blocks, which threads share.
     return sorted(b for b in blocks if b <= MAX_SYMBOLIC_ROWS or not shape.has_open_height)
-
-
-def _divisors(number: int) -> list[int]:
-    return [d for d in range(1, min(number, 8) + 1) if number % d == 0]
 
 
 def _plans(
@@ -197,14 +196,15 @@ def _register_tile(
     model, step = machine_model(target), registers(shape.block, target.lanes(shape.dtype))
     wide = shape.tile_columns
     best: tuple[float, _Tile] | None = None
+    free = target.vector_registers - 1
     for vectors in range(1, min(blocks, 8) + 1):
-        most = (target.vector_registers - 1) // (vectors * step)
+        most = free // (vectors * step)
         for columns in range(1, min(MAX_OPEN_COLUMNS if shape.has_open_row else wide, most) + 1):
             is_row = columns == wide and not shape.has_open_row
             for rows in range(1, min(row_block, most) + 1 if is_row else 2):
-                tile = RegisterTile(rows * columns, vectors * step)
-                if not fits_registers(tile, target):
+                if (rows * columns + 1) * vectors * step > free:  # see ``fits_registers``
                     break
+                tile = RegisterTile(rows * columns, vectors * step)
                 covers = -(-row_block // rows) * -(-wide // columns) * -(-blocks // vectors)
                 # A tile starts once and takes a step for each channel.
                 start = (model.tile_start_cycles + tile.accumulators) / shape.channels

@@ -139,7 +139,7 @@ def decide_winograd_conv2d(call: Call, target: CpuTarget) -> Decision[WinogradPl
     if ANY in (*data.shape, *weight.shape):
         return None
     attrs, model = attrs_of(call, WinogradConv2DAttrs), machine_model(target)
-    shape = _shape_of(attrs, data, weight)
+    shape = winograd_shape(attrs, data, weight)
     layout = Layout.parse(attrs.out_layout or attrs.data_layout)
     candidates: list[Candidate[WinogradPlan | None]] = []
     rejected = []
@@ -156,7 +156,10 @@ def decide_winograd_conv2d(call: Call, target: CpuTarget) -> Decision[WinogradPl
     return choose(candidates, rejected)
 
 
-def _shape_of(attrs: WinogradConv2DAttrs, data: TensorType, weight: TensorType) -> WinogradShape:
+def winograd_shape(
+    attrs: WinogradConv2DAttrs, data: TensorType, weight: TensorType
+) -> WinogradShape:
+    """The sizes of a convolution with transformed weights; symbols count as typical sizes."""
     images = Layout.parse(attrs.data_layout)
     batch, channels, *sizes = convert_shape(
         images, NCHW, typical_image_shape(data.shape, images.index_of("N")))

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from weft.codegen.cuda.device_functions import device_function
 from weft.ir import DType, float32, int32, int64
 from weft.strategy.common.attention import LOWEST, KeySource, Row, SourceOf
-from weft.strategy.common.row_major import row_count, unravel
 from weft.strategy.cuda.attention.decide import STAGES, FlashPlan, padded
 from weft.strategy.cuda.attention.rows import Partial, RowCopy, combine
 from weft.strategy.cuda.gemm.frame import (
@@ -36,6 +35,7 @@ from weft.strategy.cuda.gemm.staging import TileLayout
 from weft.strategy.cuda.gemm.tensor_core import MmaInstruction, Tile, load_a, load_b
 from weft.support.dataclass import dataclass
 from weft.tir import Analyzer, Broadcast, Buffer, PrimExpr, call, const, maximum, minimum, select
+from weft.tir.row_major import element_count, unravel
 from weft.tir.stmt import Allocate, BufferStore, Evaluate, IfThenElse, Stmt, seq
 
 LOG2_E = 1.4426950408889634
@@ -51,7 +51,7 @@ class FlashLoops:
 
     def __call__(self, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
         source = self.source_of(inputs, outputs[0])
-        leads, rows = row_count(source.leads), source.queries * source.group
+        leads, rows = element_count(source.leads), source.queries * source.group
         tiles = ceil_div(rows, self.plan.rows)
         analyzer = Analyzer()
         partial = None

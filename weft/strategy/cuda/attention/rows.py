@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from weft.codegen.cuda.device_functions import device_function
 from weft.ir import float32
 from weft.strategy.common.attention import LOWEST, KeySource, Row
-from weft.strategy.common.row_major import unravel
 from weft.strategy.cuda.gemm.frame import address, ceil_div, kernel, registers, serial
 from weft.strategy.cuda.gemm.operand import K_MAJOR
 from weft.strategy.cuda.gemm.staging import TileLayout
@@ -20,6 +19,7 @@ from weft.support.errors import InternalError
 from weft.te import exp
 from weft.tir import Allocate, Buffer, BufferStore, Evaluate, IfThenElse, Stmt, seq
 from weft.tir.expr import TRUE, BufferLoad, PrimExpr, all_of, const, if_then_else, int_value, select
+from weft.tir.row_major import unravel
 from weft.tir.simplify import Analyzer, simplify
 
 VECTOR = 8  # 16-bit elements of a 16-byte copy
@@ -122,7 +122,7 @@ def combine(source: KeySource, partial: Partial, splits: int) -> Stmt:
                 BufferStore(state, state.load(2) + partial.sums.load(split, lead, row, e) * factor,
                             value)])
 
-        at = tuple(unravel(lead, source.leads))
+        at = unravel(lead, source.leads)
         group = source.group
         return IfThenElse(item < elements, Allocate(state, seq([
             BufferStore(state, const(LOWEST, float32), top),

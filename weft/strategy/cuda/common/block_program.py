@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.ir import int64
-from weft.tir import Buffer, PrimExpr, Var, as_prim, const, floordiv, floormod, int_value
+from weft.tir import Buffer, PrimExpr, Var, as_prim, const, floordiv
+from weft.tir.row_major import element_count, unravel
 from weft.tir.stmt import Allocate, For, ForKind, IfThenElse, Stmt
 
 Index = tuple[PrimExpr, ...]
@@ -18,23 +19,9 @@ Index = tuple[PrimExpr, ...]
 
 def grid(extents: Sequence[PrimExpr | int], body: Callable[[Index], Stmt]) -> Stmt:
     """One block for every index of ``extents``, the last one fastest, in a grid of one axis."""
-    sizes = [as_prim(e) for e in extents]
-    total: PrimExpr = const(1)
-    for size in sizes:
-        total = total * size
     block = Var("block", int64)
-    return For(block, const(0), total, ForKind.THREAD_BINDING, body(unravel(block, sizes)),
-               "blockIdx.x")
-
-
-def unravel(flat: PrimExpr, sizes: Sequence[PrimExpr]) -> Index:
-    """The index in an array of ``sizes`` of its element number ``flat``."""
-    index: list[PrimExpr] = []
-    for position, size in reversed(list(enumerate(sizes))):
-        index.append(flat if position == 0 else
-                     const(0) if int_value(size) == 1 else floormod(flat, size))
-        flat = floordiv(flat, size)
-    return tuple(reversed(index))
+    return For(block, const(0), element_count(extents), ForKind.THREAD_BINDING,
+               body(unravel(block, extents)), "blockIdx.x")
 
 
 def threads(count: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
@@ -50,15 +37,13 @@ def one_thread(body: Stmt) -> Stmt:
 
 def elements(extents: Sequence[PrimExpr], count: int, body: Callable[[Index], Stmt]) -> Stmt:
     """A launch with one thread for every index of ``extents``, ``count`` in each block."""
-    total: PrimExpr = const(1)
-    for size in extents:
-        total = total * size
+    total = element_count(extents)
     blocks = floordiv(total + (count - 1), const(count))
 
     def block(index: Index) -> Stmt:
         def thread(t: PrimExpr) -> Stmt:
             flat = index[0] * count + t
-            return IfThenElse(flat < total, body(unravel(flat, list(extents))))
+            return IfThenElse(flat < total, body(unravel(flat, extents)))
 
         return threads(count, thread)
 

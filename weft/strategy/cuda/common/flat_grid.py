@@ -13,7 +13,7 @@ from weft import te
 from weft.strategy.cuda.machine_model import VECTOR_BYTES, GpuModel
 from weft.strategy.extents import is_fixed, is_multiple, size_of
 from weft.te import loads_of
-from weft.tir import Call, PrimExpr, mentions, post_order
+from weft.tir import Call, PrimExpr, post_order
 
 BLOCK = 256  # threads; a multiple of the warp that divides the threads of every SM
 # A grid of more waves than this on the whole GPU becomes a grid-stride loop, so that what a thread
@@ -68,8 +68,3 @@ def bind_flat(stage: te.Stage, loops: Sequence[te.IterVar], model: GpuModel, *,
 def iterations(loops: Sequence[te.IterVar]) -> int:
     """The iterations of nested loops, at typical sizes."""
     return math.prod(size_of(loop.extent) for loop in loops)
-
-
-def depends_on(body: Sequence[PrimExpr], axis: te.IterVar) -> bool:
-    """Whether an expression mentions ``axis``."""
-    return any(mentions(e, axis.var) for e in body)

@@ -10,7 +10,6 @@ data through the decoded indices (Chetlur et al., "cuDNN: Efficient Primitives f
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from weft import te
@@ -18,7 +17,20 @@ from weft.ir import DType, float32, int64
 from weft.strategy.analysis import inlined_body
 from weft.support.dataclass import dataclass
 from weft.te import rewrite_body
-from weft.tir import TRUE, Add, Analyzer, Call, Cast, IntImm, Mul, Reduce, Var, all_of, const
+from weft.tir import (
+    TRUE,
+    Add,
+    Analyzer,
+    Call,
+    Cast,
+    IntImm,
+    Mul,
+    Reduce,
+    Var,
+    all_of,
+    const,
+    row_major,
+)
 from weft.tir.expr import FloatImm, FloorDiv, PrimExpr, ProducerLoad, if_then_else, int_value
 from weft.tir.visitor import post_order, substitute, vars_of
 
@@ -63,27 +75,13 @@ class Contraction:
 
 
 def extent_of(axes: Sequence[Axis]) -> PrimExpr:
-    sizes = [int_value(axis.extent) for axis in axes]
-    if None not in sizes:
-        return const(math.prod(size or 0 for size in sizes))
-    total: PrimExpr = const(1)
-    for axis in axes:
-        total = total * axis.extent
-    return total
+    return row_major.element_count(axis.extent for axis in axes)
 
 
 def unravel(index: PrimExpr, axes: Sequence[Axis]) -> dict[Var, PrimExpr]:
     """The axes at position ``index`` of their row-major order."""
-    values: dict[Var, PrimExpr] = {}
-    for axis in axes[:0:-1]:
-        if int_value(axis.extent) == 1:
-            values[axis.var] = const(0)
-            continue
-        values[axis.var] = index % axis.extent
-        index = index // axis.extent
-    if axes:
-        values[axes[0].var] = index
-    return values
+    indices = row_major.unravel(index, [axis.extent for axis in axes])
+    return {axis.var: index for axis, index in zip(axes, indices, strict=True)}
 
 
 def contraction_of(op: te.ComputeOp) -> Contraction | str:

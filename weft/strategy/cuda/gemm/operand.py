@@ -17,7 +17,8 @@ from weft.support.errors import InternalError
 from weft.te import loads_of, rewrite_body
 from weft.tir import TRUE, Analyzer, Buffer, Call, Cast, IntImm, Ramp, Select, Var, all_of, const
 from weft.tir.expr import BufferLoad, FloatImm, PrimExpr, ProducerLoad, if_then_else, int_value
-from weft.tir.visitor import mentions, substitute, vars_of
+from weft.tir.row_major import ravel
+from weft.tir.visitor import mentions, substitute
 
 BYTES = 16  # of the widest access of a thread
 K_MAJOR, MN_MAJOR = "k", "mn"  # the index along which neighbours in memory lie
@@ -156,10 +157,7 @@ def _has_unit_stride(e: PrimExpr, var: Var) -> bool:
 def flat_index(load: ProducerLoad | BufferLoad) -> PrimExpr:
     """The row-major position of an element."""
     shape = load.producer.shape if isinstance(load, ProducerLoad) else load.buffer.shape
-    flat: PrimExpr = const(0)
-    for index, size in zip(load.indices, shape, strict=True):
-        flat = flat * size + index
-    return flat
+    return ravel(load.indices, shape)
 
 
 def _guarded_load(e: PrimExpr) -> tuple[PrimExpr, ProducerLoad | BufferLoad] | None:
@@ -244,10 +242,6 @@ def as_vector(load: BufferLoad, lanes: int) -> BufferLoad | None:
 
 def is_always(condition: PrimExpr) -> bool:
     return condition is TRUE or (isinstance(condition, IntImm) and bool(condition.value))
-
-
-def mentions_any(e: PrimExpr, variables: Sequence[Var]) -> bool:
-    return bool(vars_of(e) & set(variables))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,8 @@ from weft.strategy.cuda.machine_model import WARP
 from weft.support.dataclass import dataclass
 from weft.te import loads_of, rewrite_body
 from weft.te.tensor import PlaceholderOp, data_axis
-from weft.tir import PrimExpr, ProducerLoad, Var, const, floordiv, floormod, mentions
+from weft.tir import PrimExpr, ProducerLoad, Var, mentions
+from weft.tir.row_major import element_count, ravel, unravel
 
 TILE = WARP
 TILE_ROWS = 8  # rows of a tile that the 256 threads of a block move at once
@@ -86,10 +87,7 @@ def _copy_stage(
              groups[-1], groups[index]]
     axes, values = [], dict[Var, PrimExpr]()
     for group in order:
-        extent: PrimExpr = const(1)
-        for axis in group:
-            extent = extent * axis.extent
-        fused = data_axis(group[0].name, extent)
+        fused = data_axis(group[0].name, element_count(axis.extent for axis in group))
         axes.append(fused)
         values.update(_parts(fused.var, group))
     source = rewrite_body((load,), values)
@@ -101,21 +99,13 @@ def _copy_stage(
 
 def _parts(fused: Var, group: Sequence[te.IterVar]) -> dict[Var, PrimExpr]:
     """The axes of a group as quotients and remainders of the fused index."""
-    values, rest = dict[Var, PrimExpr](), fused
-    remaining: PrimExpr = rest
-    for axis in reversed(group[1:]):
-        values[axis.var] = floormod(remaining, axis.extent)
-        remaining = floordiv(remaining, axis.extent)
-    values[group[0].var] = remaining
-    return values
+    indices = unravel(fused, [axis.extent for axis in group])
+    return {axis.var: index for axis, index in zip(group, indices, strict=True)}
 
 
 def _whole(group: Sequence[te.IterVar]) -> PrimExpr:
     """The fused index of a group."""
-    index: PrimExpr = group[0].var
-    for axis in group[1:]:
-        index = index * axis.extent + axis.var
-    return index
+    return ravel([axis.var for axis in group], [axis.extent for axis in group])
 
 
 def _schedule_copy(copy: te.Stage, stage: te.Stage, block: te.IterVar) -> None:

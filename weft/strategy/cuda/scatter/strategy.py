@@ -25,7 +25,6 @@ from weft.strategy.cuda.common.block_program import (
     allocated,
     elements,
     loop,
-    unravel,
     unrolled,
 )
 from weft.strategy.cuda.default import schedule_computes
@@ -39,6 +38,7 @@ from weft.support.errors import InternalError
 from weft.target import CudaTarget
 from weft.tir import Buffer, BufferStore, IfThenElse, LetStmt, Stmt, Var, const, seq
 from weft.tir.expr import PrimExpr, all_of, any_of, floordiv, if_then_else, int_value, maximum
+from weft.tir.row_major import element_count, ravel, unravel
 from weft.topi.indexing import COMBINE
 
 THREADS = 256
@@ -196,10 +196,10 @@ def _elements_sorted(x: te.Tensor, indices: te.Tensor, updates: te.Tensor,
         i = unravel(number, shape)
         found = indices[i].astype(int64)
         inside = all_of(found >= 0, found < x.shape[axis])
-        return if_then_else(inside, _flat((*i[:axis], found, *i[axis + 1:]), x.shape),
-                            _count(x.shape))
+        return if_then_else(inside, ravel((*i[:axis], found, *i[axis + 1:]), x.shape),
+                            element_count(x.shape))
 
-    return _sorted(x, updates, slot, _count(shape), (), attrs.reduction,
+    return _sorted(x, updates, slot, element_count(shape), (), attrs.reduction,
                    lambda number, _: unravel(number, shape))
 
 
@@ -212,9 +212,9 @@ def _nd_sorted(x: te.Tensor, indices: te.Tensor, updates: te.Tensor, attrs: Scat
         found = tuple(indices[(const(k), *i)].astype(int64) for k in range(length))
         inside = all_of(*(c for p, size in zip(found, x.shape, strict=False)
                           for c in (p >= 0, p < size)))
-        return if_then_else(inside, _flat(found, x.shape[:length]), _count(x.shape[:length]))
+        return if_then_else(inside, ravel(found, x.shape[:length]), element_count(x.shape[:length]))
 
-    return _sorted(x, updates, slot, _count(outer), x.shape[length:], attrs.mode,
+    return _sorted(x, updates, slot, element_count(outer), x.shape[length:], attrs.mode,
                    lambda number, j: (*unravel(number, outer), *j))
 
 
@@ -224,7 +224,7 @@ def _sorted(
 ) -> te.Tensor:
     """Slots of all updates, their order, and the launch that applies runs of equal slots.
 
-    An update out of bounds has the slot ``_count(rows)``: it sorts last and is dropped.
+    An update out of bounds has the slot ``element_count(rows)``: it sorts last and is dropped.
     """
     slots = te.compute((count,), slot, name="slots")
     order = sorted_positions(slots, 0, is_ascend=True)
@@ -236,25 +236,11 @@ def _sorted(
         def target_at(at: PrimExpr, j: Index) -> Index:
             return (*unravel(at, rows), *j)
 
-        apply = SortedUpdates(own, by_slot, values, outputs[0], _count(rows), inner, target_at,
-                              update_at, COMBINE[mode])
+        apply = SortedUpdates(own, by_slot, values, outputs[0], element_count(rows), inner,
+                              target_at, update_at, COMBINE[mode])
         return seq([copy(source, outputs[0]), apply.loops(int_value(count) or 0)])
 
     return te.extern([x.shape], [x, slots, order, updates], build, [x.dtype], "scatter_sorted")[0]
-
-
-def _flat(index: tuple[PrimExpr, ...], shape: tuple[PrimExpr, ...]) -> PrimExpr:
-    flat: PrimExpr = const(0)
-    for i, size in zip(index, shape, strict=False):
-        flat = flat * size + i
-    return flat
-
-
-def _count(shape: tuple[PrimExpr, ...]) -> PrimExpr:
-    total: PrimExpr = const(1)
-    for size in shape:
-        total = total * size
-    return total
 
 
 _COMPUTES = {

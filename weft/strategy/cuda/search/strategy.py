@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from weft import te
 from weft.ir import Attrs, Call, Shape, TensorType, int64, typical_size
 from weft.op.transform.search import UniqueAttrs
-from weft.strategy.cuda.common.block_program import elements, unravel
+from weft.strategy.cuda.common.block_program import elements
 from weft.strategy.cuda.default import schedule_computes
 from weft.strategy.cuda.machine_model import GpuModel, machine_model
 from weft.strategy.cuda.scan.strategy import scan
@@ -18,6 +18,7 @@ from weft.strategy.registry import strategy
 from weft.support.errors import InternalError
 from weft.target import CudaTarget
 from weft.tir import Buffer, PrimExpr, any_of, as_prim, const, if_then_else, maximum, select
+from weft.tir.row_major import element_count, unravel
 from weft.tir.stmt import BufferStore, IfThenElse, Stmt, seq
 from weft.topi.sort import before
 
@@ -27,9 +28,7 @@ _ZERO, _ONE = const(0), const(1)
 
 def nonzero_positions(x: te.Tensor, model: GpuModel) -> tuple[te.Tensor, ...]:
     """As ``topi.argwhere``: rows of indices, and their number."""
-    total: PrimExpr = const(1)
-    for size in x.shape:
-        total = total * size
+    total = element_count(x.shape)
 
     def mark(k: PrimExpr) -> PrimExpr:
         value = x[unravel(k, x.shape)]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from weft.testing.cuda.block_writer import BlockWriter
-from weft.testing.cuda.ptx.module import NUMPY, WIDTHS, Instruction
+from weft.testing.cuda.ptx.module import WIDTHS, Instruction
 
 Emitter: TypeAlias = Callable[[BlockWriter, Instruction], None]
 EmitterTable: TypeAlias = Mapping[str, Emitter]
@@ -90,8 +90,3 @@ def half_result(writer: BlockWriter, instruction: Instruction, kind: str, functi
         writer.write(instruction.operands[0], kind, f"H.packed({wrapped}, {part!r}, {arguments})")
     else:
         writer.write(instruction.operands[0], kind, f"{wrapped}({arguments})")
-
-
-def numpy_of(kind: str) -> str:
-    """The NumPy type text of a PTX type."""
-    return NUMPY[kind]

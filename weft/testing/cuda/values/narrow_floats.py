@@ -45,11 +45,6 @@ def f64_to_bf16(value: Array) -> Array:
     return f32_to_bf16(bits.view(np.float32))
 
 
-def f64_to_f16(value: Array) -> Array:
-    """Round to nearest even."""
-    return value.astype(np.float16)
-
-
 def read(value: Array, kind: str) -> Array:
     """float16 or bfloat16 as float64."""
     if kind == "bf16":

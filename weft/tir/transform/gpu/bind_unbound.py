@@ -2,7 +2,7 @@
 
 The independent loops outside a nest are fused and shared among threads, 256 in a block. A nest
 without independent outer loops runs in one block, whose threads share the independent inner loops;
-thread 0 executes the rest.
+thread 0 executes the rest. A nest that branches on data is run by one thread.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ from weft.tir.size_text import bind_size
 from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform.gpu.independent import is_independent
 from weft.tir.transform.gpu.thread_axes import WARP, bound_loop, has_bound
-from weft.tir.visitor import map_stmts, mentions, post_order, stmts_of, substitute
+from weft.tir.visitor import (
+    map_stmts,
+    mentions,
+    post_order,
+    post_order_stmts,
+    stmts_of,
+    substitute,
+)
 
 THREADS = 256  # threads of a block: full occupancy on every architecture
 
@@ -105,8 +112,12 @@ class _Binder:
                           bound_loop(thread, threads, "threadIdx.x", body))
 
     def _one_block(self, node: Stmt) -> Stmt:
-        """One block; its threads share the independent loops inside ``node``."""
-        threads = THREADS if self._has_shared_loop(node) else 1
+        """One block; its threads share the independent loops inside ``node``.
+
+        One thread runs branches on data: others could test what it has stored to meanwhile.
+        """
+        is_shared = not _branches_on_data(node) and self._has_shared_loop(node)
+        threads = THREADS if is_shared else 1
         block = Var("blockIdx.x")
         body = self._in_block(node) if threads > 1 else node
         if threads == 1:
@@ -154,6 +165,15 @@ def serial_lanes(body: Stmt) -> Stmt:
     if isinstance(body, s.For) and body.kind in (ForKind.PARALLEL, ForKind.VECTORIZED):
         return replace(body, kind=ForKind.SERIAL)
     return body
+
+
+def _branches_on_data(node: Stmt) -> bool:
+    """Whether a branch tests memory, or a name, which may be of memory."""
+    statements = list(post_order_stmts(node))
+    names = [n.var for n in statements if isinstance(n, s.LetStmt)]
+    return any(isinstance(n, s.IfThenElse) and (
+        mentions(n.condition, *names)
+        or any(isinstance(e, x.BufferLoad) for e in post_order(n.condition))) for n in statements)
 
 
 def _depends(loop: s.For, outer: list[s.For]) -> bool:

@@ -19,7 +19,7 @@ from weft.tir import stmt as s
 from weft.tir.buffer import Buffer
 from weft.tir.cross_thread import CROSS_THREAD_REDUCE, CrossThreadReduce
 from weft.tir.func import PrimFunc
-from weft.tir.stmt import BufferStore, IfThenElse, LetStmt, Stmt, seq
+from weft.tir.stmt import IfThenElse, LetStmt, Stmt, seq, store_together
 from weft.tir.transform.gpu.thread_axes import THREAD_TAGS, THREADS_APART, WARP, is_bound, is_thread
 from weft.tir.visitor import map_stmts, substitute
 
@@ -80,7 +80,7 @@ class _Group:
 
     def _assign(self, values: Values) -> Stmt:
         """Set the partial results; every value is computed before the first is stored."""
-        return _stores(self.record.partial, values, _ELEMENT)
+        return store_together(self.record.partial, values, _ELEMENT)
 
     def _butterfly(self, lanes: int) -> Stmt:
         """Every thread gets the reduction over its group of ``lanes`` consecutive threads."""
@@ -104,7 +104,8 @@ class _Group:
         number = self.group * self.size + self.rank
         lane = x.floormod(self.rank, x.const(WARP))
         store = IfThenElse(x.EQ(lane, x.const(0)),
-                           _stores(memory, self._partial(), (x.floordiv(number, x.const(WARP)),)))
+                           store_together(memory, self._partial(),
+                                          (x.floordiv(number, x.const(WARP)),)))
         first = self.group * warps
         slot = x.floormod(self.rank, x.const(slots))
         found: Values = [x.BufferLoad(m, (first + slot,)) for m in memory]
@@ -120,12 +121,12 @@ class _Group:
         memory = [Buffer(f"{b.name}.threads", (x.const(self.total),), b.dtype, "shared")
                   for b in self.record.partial]
         rank = self.rank
-        steps: list[Stmt] = [_stores(memory, self._partial(), (self._slot(rank),))]
+        steps: list[Stmt] = [store_together(memory, self._partial(), (self._slot(rank),))]
         half = 1 << ((self.size - 1).bit_length() - 1)
         while half:
             mine: Values = [x.BufferLoad(m, (self._slot(rank),)) for m in memory]
             other: Values = [x.BufferLoad(m, (self._slot(rank + half),)) for m in memory]
-            joined = _stores(memory, self._combine(mine, other), (self._slot(rank),))
+            joined = store_together(memory, self._combine(mine, other), (self._slot(rank),))
             inside = x.all_of(rank < half, rank + half < self.size)
             steps.append(s.AttrStmt(THREADS_APART, True, IfThenElse(inside, joined)))
             half //= 2
@@ -154,17 +155,6 @@ def _number(axes: list[tuple[x.Var, int]]) -> x.PrimExpr:
 def _allocated(buffers: list[Buffer], body: Stmt) -> Stmt:
     for buffer in reversed(buffers):
         body = s.Allocate(buffer, body)
-    return body
-
-
-def _stores(buffers: list[Buffer] | tuple[Buffer, ...], values: Values,
-            indices: tuple[x.PrimExpr, ...]) -> Stmt:
-    if len(values) == 1:
-        return BufferStore(buffers[0], values[0], indices)
-    new = [x.Var(f"{b.name}.new", b.dtype) for b in buffers]
-    body = seq([BufferStore(b, v, indices) for b, v in zip(buffers, new, strict=True)])
-    for var, value in reversed(list(zip(new, values, strict=True))):
-        body = LetStmt(var, value, body)
     return body
 
 

@@ -39,7 +39,7 @@ class _DevicePlanner(WorkspacePlanner):
         def inside(node: Stmt) -> Stmt:
             bound = isinstance(node, s.For) and is_bound(node)
             if bound:
-                loops.append(node)  # type: ignore[arg-type]
+                loops.append(node)
             node = map_stmts(node, inside)
             if not isinstance(node, s.Allocate) or node.buffer.scope != "global":
                 return node

@@ -366,7 +366,7 @@ class BodyWalk:
         for _, side in sides:
             wanted = batch_types.join(wanted, side)
         for clause, (rhs, have) in zip(node.clauses, sides, strict=True):
-            parts += [self.memo[v][0] for v in _pattern_vars(clause.lhs)]
+            parts += [self.memo[v][0] for v in ir.pattern_vars(clause.lhs)]
             parts.append(batch_types.add_batch(rhs, clause.rhs, have, wanted, self.owner.size))
         return ir.rebuild(node, parts), wanted
 
@@ -444,18 +444,6 @@ class BodyWalk:
                 self.memo[part] = field_of(value, index), is_batched
         made, mapped = yield self._visit_all(body)
         return batch_types.add_batch(made, node, mapped, True, self.owner.size), True
-
-
-def _pattern_vars(pattern: ir.Pattern) -> list[ir.Var]:
-    found: list[ir.Var] = []
-    pending = [pattern]
-    while pending:
-        current = pending.pop()
-        if isinstance(current, ir.PatternVar):
-            found.append(current.var)
-        elif isinstance(current, (ir.PatternConstructor, ir.PatternTuple)):
-            pending.extend(reversed(current.patterns))
-    return found
 
 
 def _refuse_effects(choice: ir.If) -> None:

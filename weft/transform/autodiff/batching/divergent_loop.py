@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft import op
-from weft.ir import Call, Constant, Expr, Function, GlobalVar, If, const, infer_expr, post_order
-from weft.ir.visitor import Routine, run_routine
+from weft.ir import Constant, Expr, Function, If, const, infer_expr, post_order
+from weft.ir.visitor import Routine, is_call_of, run_routine
 from weft.support.dataclass import dataclass
 from weft.transform.autodiff.batching.batch_types import NotVectorisedError
 
@@ -36,23 +36,23 @@ def divergent_loop(fn: Function, body: Expr, name: str) -> DivergentLoop:
     Raises ``PassError`` unless all recursive calls are calls of ``@name`` in tail position.
     """
     tails: set[Expr] = set()
-    _check(body, name, tails)
-    continues = run_routine(_choose(body, name, lambda _: const(True), lambda _: const(False)))
+    check_tails(body, name, tails)
+    continues = run_routine(choose(body, name, lambda _: const(True), lambda _: const(False)))
     next_params = tuple(
-        run_routine(_choose(body, name, lambda call, i=i: call.args[i], lambda _, p=p: p))
+        run_routine(choose(body, name, lambda call, i=i: call.args[i], lambda _, p=p: p))
         for i, p in enumerate(fn.params))
-    result = run_routine(_choose(body, name, lambda _: None, lambda value: value))
+    result = run_routine(choose(body, name, lambda _: None, lambda value: value))
     if result is None:
         raise NotVectorisedError(f"vmap of @{name}: the recursion never ends", where=fn.span)
     if continues is None or None in next_params:
         raise NotVectorisedError(f"vmap of @{name}: the recursion has no call in tail position",
                                  where=fn.span)
-    continues = _as_condition(continues)
+    continues = as_condition(continues)
     typed = [infer_expr(e, trust=True) for e in (continues, *next_params, result) if e is not None]
     return DivergentLoop(typed[0], tuple(typed[1:-1]), typed[-1])
 
 
-def _as_condition(continues: Expr) -> Expr:
+def as_condition(continues: Expr) -> Expr:
     """``if (c) { true } else { false }`` as ``c``, and its reverse as ``not c``."""
     if isinstance(continues, If) and isinstance(continues.true_branch, Constant) \
             and isinstance(continues.false_branch, Constant):
@@ -61,21 +61,17 @@ def _as_condition(continues: Expr) -> Expr:
     return continues
 
 
-def _is_call_of(node: Expr, name: str) -> bool:
-    return isinstance(node, Call) and isinstance(node.op, GlobalVar) and node.op.name == name
-
-
-def _check(body: Expr, name: str, tails: set[Expr]) -> None:
+def check_tails(body: Expr, name: str, tails: set[Expr]) -> None:
     """Raise ``PassError`` for recursive calls that are not in tail position."""
     pending = [body]
     while pending:
         node = pending.pop()
         if isinstance(node, If):
             pending += [node.true_branch, node.false_branch]
-        elif _is_call_of(node, name):
+        elif is_call_of(node, name):
             tails.add(node)
     for node in post_order(body):
-        if _is_call_of(node, name) and node not in tails:
+        if is_call_of(node, name) and node not in tails:
             raise NotVectorisedError(
                 f"vmap of @{name}: the depth of the recursion differs between examples",
                 where=node.span, expected="recursive calls in tail position, as in a loop",
@@ -85,14 +81,14 @@ def _check(body: Expr, name: str, tails: set[Expr]) -> None:
 Leaf = Callable[..., Expr | None]
 
 
-def _choose(node: Expr, name: str, at_call: Leaf, at_result: Leaf) -> Routine[Expr | None]:
+def choose(node: Expr, name: str, at_call: Leaf, at_result: Leaf) -> Routine[Expr | None]:
     """``node`` with other values at the ends of its paths; ``None`` marks unused ends."""
-    if _is_call_of(node, name):
+    if is_call_of(node, name):
         return at_call(node)
     if not isinstance(node, If):
         return at_result(node)
-    yes = yield _choose(node.true_branch, name, at_call, at_result)
-    no = yield _choose(node.false_branch, name, at_call, at_result)
+    yes = yield choose(node.true_branch, name, at_call, at_result)
+    no = yield choose(node.false_branch, name, at_call, at_result)
     if yes is None or no is None or yes is no:
         return no if yes is None else yes
     return If(node.cond, yes, no, span=node.span)

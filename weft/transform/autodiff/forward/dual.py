@@ -18,6 +18,7 @@ from weft import ir
 from weft.ir.visitor import Routine, run_routine
 from weft.op.gradients import field_of, typed_zeros
 from weft.support.dataclass import dataclass
+from weft.support.names import unused
 from weft.transform.analysis.graph import type_of
 
 
@@ -54,7 +55,7 @@ class DualTypes:
             for name, data in definitions.items():
                 inputs = [t for c in data.constructors for t in c.inputs]
                 if name not in self._renamed and any(self.of(t) != t for t in inputs):
-                    self._renamed[name] = ir.GlobalTypeVar(_unused(f"{name}_dual", definitions))
+                    self._renamed[name] = ir.GlobalTypeVar(unused(f"{name}_dual", definitions))
                     self._known.clear()
                     changed = True
         self._constructors = {
@@ -252,9 +253,3 @@ def made_tuple(fields: Sequence[ir.Expr], type_: ir.Type, span: ir.Span | None) 
         ):
             return whole
     return ir.Tuple(tuple(fields), span=span, checked_type=type_)
-
-
-def _unused(name: str, taken: Mapping[str, object]) -> str:
-    while name in taken:
-        name += "_"
-    return name

@@ -8,6 +8,7 @@ from typing import ClassVar
 from weft import ir
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
+from weft.support.names import unused
 from weft.transform.analysis.graph import type_of
 from weft.transform.autodiff.forward.dual import DualTypes, Pair, Value, is_simple
 from weft.transform.autodiff.forward.forward_functions import DualFunctions
@@ -90,9 +91,7 @@ def _tangents_of(fn: ir.Function, wanted: list[ir.Var]) -> dict[ir.Var, ir.Var]:
     taken = {p.name for p in fn.params}
     made = {}
     for param in wanted:
-        name = f"d{param.name}"
-        while name in taken:
-            name += "_"
+        name = unused(f"d{param.name}", taken)
         taken.add(name)
         made[param] = ir.Var(name, type_of(param), span=param.span)
     return made

@@ -22,6 +22,7 @@ from dataclasses import field
 from weft import ir
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
+from weft.support.names import unused
 from weft.transform.analysis.graph import parts_of
 
 UNIT = ir.TupleType(())
@@ -101,20 +102,20 @@ class AdjointTypes:
     def _name(self, data: str) -> str:
         """The name of the adjoint type, which is defined at the first use."""
         if data not in self._names:
-            self._names[data] = self._unused(f"{data}Adjoint", self._type_names())
+            self._names[data] = unused(f"{data}Adjoint", self._type_names())
             self._define(self.definitions[data])
         return self._names[data]
 
     def _define(self, data: ir.TypeData) -> None:
         name = self._names[data.header.name]
         header = ir.GlobalTypeVar(name)
-        zero = ir.Constructor(self._unused(f"{data.header.name}Zero", self._constructor_names()),
+        zero = ir.Constructor(unused(f"{data.header.name}Zero", self._constructor_names()),
                               (),
                               header, 0)
         # Registered before its fields are known, because they may mention the type itself.
         self.made[name] = ir.TypeData(header, data.type_vars, (zero,))
         others = tuple(
-            ir.Constructor(self._unused(f"{c.name}Adjoint", self._constructor_names()),
+            ir.Constructor(unused(f"{c.name}Adjoint", self._constructor_names()),
                            tuple(map(self.of, c.inputs)), header, c.tag + 1)
             for c in data.constructors
         )
@@ -126,12 +127,6 @@ class AdjointTypes:
     def _constructor_names(self) -> set[str]:
         every = (*self.definitions.values(), *self.made.values())
         return {c.name for data in every for c in data.constructors}
-
-    @staticmethod
-    def _unused(name: str, taken: set[str]) -> str:
-        while name in taken:
-            name += "_"
-        return name
 
 
 def field_types(constructor: ir.Constructor, type_: ir.TypeCall,

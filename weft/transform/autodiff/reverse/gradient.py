@@ -22,6 +22,7 @@ from weft.transform.autodiff.reverse.differentiable import (
 )
 from weft.transform.autodiff.reverse.expand_for_gradient import ExpandForGradient
 from weft.transform.autodiff.reverse.first_order import reached_functions, to_first_order
+from weft.transform.autodiff.reverse.loop_tape import with_taped_loops
 from weft.transform.autodiff.reverse.pure_graph import pure_graph
 from weft.transform.autodiff.reverse.sweep import Reversal
 from weft.transform.autodiff.reverse.unreached import refuse_unreached
@@ -139,11 +140,17 @@ class Gradient(ir.Pass):
         """``mod`` in operators that have gradients, first-order and pure."""
         mod = to_first_order(with_plain_entry(mod, self.entry), self.entry, ctx)
         mod = ir.run_pass(ExpandForGradient(training=bool(self.training)), mod, ctx)
+        mod = with_taped_loops(mod, self.entry, self._of_step, ctx)
         if not mod.type_definitions:
             return mod
         return ir.infer_type(mod.with_functions({
             name: with_named_wildcards(mod[name], mod.type_definitions)
             for name in reached_functions(mod, self.entry)}))
+
+    def _of_step(self, step: ir.Function) -> ir.Function:
+        """From the parameters of a step and the gradient of its value to (value, gradients)."""
+        alone = Gradient(training=self.training, cotangent="parameter")
+        return ir.infer_type(alone(ir.IRModule({"main": step})))["main"]
 
     def _check_options(self) -> None:
         for name, value, allowed in (("cotangent", self.cotangent, _COTANGENTS),

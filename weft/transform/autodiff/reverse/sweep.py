@@ -10,6 +10,7 @@ from typing import Protocol
 
 from weft import ir
 from weft.ir import Expr, Routine, children, post_order, replace_children, run_routine
+from weft.ir.visitor import branches_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import InternalError, PassError
 from weft.transform.analysis.graph import type_of
@@ -365,12 +366,6 @@ class Reversal:
     def _written(self, adjoints: Mapping[ir.Expr, Adjoint], operands: Sequence[ir.Expr]) -> ir.Expr:
         grads = tuple(self.adjoints.written(adjoints.get(o), self.new[o]) for o in operands)
         return ir.Tuple(grads, checked_type=self._adjoint_type(operands))
-
-
-def branches_of(node: ir.If | ir.Match) -> tuple[ir.Expr, ...]:
-    if isinstance(node, ir.If):
-        return node.true_branch, node.false_branch
-    return tuple(clause.rhs for clause in node.clauses)
 
 
 def _position(node: ir.If | ir.Match, index: int) -> int:
