@@ -91,7 +91,7 @@ def names_tests(config: pytest.Config) -> bool:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not sampling.is_whole():
         terminalreporter.write_line(
-            f"a sample of long tables: {sampling.SEED}={sampling.seed()} draws it again, "
+            f"a sample of long tables: {sampling.SEED}={sampling.seed()} draws it, "
             f"{sampling.SHARE}=1 takes everything")
 
 
@@ -128,7 +128,7 @@ def draw_tables(config: pytest.Config, tables: dict[str, list[pytest.Item]],
         mark = cases[0].get_closest_marker("sample")
         if mark is not None:
             share, least = (*mark.args, FEWEST)[:2]
-            kept = set(map(id, sampling.sampled(name, cases, share, least)))
+            kept = set(map(id, sampling.sampled(name, cases, share, least, node_id)))
             left |= {id(case) for case in cases} - kept
     config.hook.pytest_deselected(items=[item for item in items if id(item) in left])
     items[:] = [item for item in items if id(item) not in left]
@@ -139,10 +139,14 @@ def pytest_draw_a_number(config: pytest.Config, items: list[pytest.Item]) -> Non
     """Keep so many tests as ``WEFT_TEST_COUNT`` says, after the others have selected."""
     count = os.environ.get("WEFT_TEST_COUNT")
     if count is not None:
-        drawn = sampling.drawn("number", items, int(count))
+        drawn = sampling.drawn("number", items, int(count), node_id)
         kept = set(map(id, drawn))
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
         items[:] = drawn
+
+
+def node_id(item: pytest.Item) -> str:
+    return item.nodeid
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 
 from tests.fuzz.random_onnx import QUIET, check_graph, described, draw_graph, minimal
-from tests.sampling import seed as seed_of_run
+from tests.sampling import SEED
 
 MOST_NODES = 10
 # Of the graphs at least this share is computed by weft and its peers, or nothing is shown.
@@ -59,7 +59,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--seconds", type=float, default=60.0)
     options = parser.parse_args()
-    seed = int(seed_of_run()) if options.seed is None else options.seed
+    seed = options.seed
+    if seed is None:
+        seed = int(os.environ.get(SEED) or random.SystemRandom().randrange(10**6))
     print(f"python -m tests.fuzz.minute --seed {seed} repeats this run", flush=True)
     first = random.Random(seed).randrange(10**9)
     agree = fuzz_graphs(first, options.seconds / 2)

@@ -14,6 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from fnmatch import fnmatch
+from operator import attrgetter
 from typing import Any
 
 from tests.sampling import drawn, is_whole, sampled
@@ -44,8 +45,9 @@ def main() -> None:
     layers = [each for each in ALL if fnmatch(each.name, pattern)]
     inputs = [each for each in torch_inputs.cases() if fnmatch(each.name, pattern)]
     if not is_whole():  # thousands of inputs of a few layers
-        inputs = drawn("inputs", inputs, max(1, len(inputs) // 15))
-    failed = compare("layers", sampled("layers", layers, share=1), twins.check)
+        inputs = drawn("inputs", inputs, max(1, len(inputs) // 15), attrgetter("label"))
+    failed = compare("layers", sampled("layers", layers, share=1,
+                                              label=attrgetter("label")), twins.check)
     failed += compare("inputs of torch's database",
                       [each for each in inputs if not torch_inputs.reason_for(each)],
                       torch_inputs.check)

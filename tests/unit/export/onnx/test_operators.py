@@ -49,7 +49,7 @@ REFUSED = {
     "strided_set-3", "vision.roi_align-2",
 }
 # Those of no elements have zeros for results, and need no form.
-EMPTY = {"linalg.cholesky-2", "linalg.eigh-2", "linalg.lu-4", "linalg.matrix_exp-2",
+EMPTY = {"gcd-2", "linalg.cholesky-2", "linalg.eigh-2", "linalg.lu-4", "linalg.matrix_exp-2",
          "linalg.svd-3", "random.multinomial-2", "reinterpret-3", "special.incomplete_gamma-4"}
 # What ONNX says, and ONNX Runtime does not run or runs otherwise.
 RUNTIME = {
