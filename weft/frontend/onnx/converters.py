@@ -47,11 +47,10 @@ MODULES = {
     "ml.features": (
         "ai.onnx.ml::ArrayFeatureExtractor ai.onnx.ml::Binarizer ai.onnx.ml::FeatureVectorizer "
         "ai.onnx.ml::Imputer ai.onnx.ml::LabelEncoder ai.onnx.ml::Normalizer "
-        "ai.onnx.ml::OneHotEncoder ai.onnx.ml::Scaler"
+        "ai.onnx.ml::OneHotEncoder ai.onnx.ml::Scaler ai.onnx.ml::ZipMap"
     ),
-    "ml.linear": (
-        "ai.onnx.ml::LinearClassifier ai.onnx.ml::LinearRegressor ai.onnx.ml::SVMRegressor"
-    ),
+    "ml.linear": "ai.onnx.ml::LinearClassifier ai.onnx.ml::LinearRegressor",
+    "ml.svm": "ai.onnx.ml::SVMClassifier ai.onnx.ml::SVMRegressor",
     "ml.trees": "ai.onnx.ml::TreeEnsembleClassifier ai.onnx.ml::TreeEnsembleRegressor",
     "ops.activation": (
         "Celu Elu Gelu HardSigmoid HardSwish LeakyRelu LogSoftmax Mish PRelu Selu Shrink Softmax "

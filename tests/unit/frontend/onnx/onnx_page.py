@@ -30,9 +30,9 @@ A model's own functions are expanded. `If`, `Loop` and `Scan` become control flo
 where the condition or the number of rounds is known, the branch is chosen and short loops are
 unrolled. Sequences have lengths that are known at import, and so has an optional value whether it
 is there: `from_onnx(model, inputs={{"xs": [(3, 2), (1, 2)]}})`. Not read: strings, sparse
-initializers, maps, operators of other domains but those listed. An operator can be added from
-outside weft ([add_converter.md](tutorials/add_converter.md)). An unsupported model is refused
-with the list of all that is missing.
+initializers, maps but those of `ZipMap`, which stay arrays, operators of other domains but those
+listed. An operator can be added from outside weft ([add_converter.md](tutorials/add_converter.md)).
+An unsupported model is refused with the list of all that is missing.
 
 ## Sizes
 

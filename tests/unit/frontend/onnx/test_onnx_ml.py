@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tests.onnxruntime_peer import run_onnxruntime
 from tests.unit.frontend.onnx.contrib_cases import assert_same, run_weft, some
@@ -136,6 +136,30 @@ def test_regression_by_support_vectors(kind):
     assert_agrees("SVMRegressor", X, coefficients=rng.uniform(-1, 1, 4).tolist(),
                   kernel_params=[0.4, 0.1, 3.0], kernel_type=kind, n_supports=4, rho=[0.3],
                   support_vectors=rng.uniform(-1, 1, 20).tolist())
+
+
+@pytest.mark.parametrize(("kind", "counts"), [("RBF", [2, 3]), ("POLY", [1, 3, 2, 2])])
+def test_classification_by_support_vectors(kind, counts):
+    rng = np.random.default_rng(7)
+    classes, vectors = len(counts), sum(counts)
+    pairs = classes * (classes - 1) // 2
+    assert_agrees("SVMClassifier", some(40, 5, seed=8), outputs=("int64", "float32"),
+                  classlabels_ints=list(range(3, 3 + classes)), kernel_type=kind,
+                  coefficients=rng.uniform(-1, 1, (classes - 1) * vectors).tolist(),
+                  kernel_params=[0.4, 0.1, 3.0], rho=rng.uniform(-0.3, 0.3, pairs).tolist(),
+                  support_vectors=rng.uniform(-1, 1, vectors * 5).tolist(),
+                  vectors_per_class=counts)
+
+
+def test_a_map_from_classes_to_scores_is_read_as_their_array():
+    model = ml_model("ZipMap", [X], ["float32"], classlabels_int64s=list(range(5)))
+    entry = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(
+        TensorProto.FLOAT, []))
+    result = helper.make_value_info("y0", helper.make_sequence_type_proto(entry))
+    model.graph.output[0].CopyFrom(result)
+    found = run_weft(model, {"x0": X})
+    rows = run_onnxruntime(model, {"x0": X})[0]
+    np.testing.assert_array_equal(found[0], np.array([list(row.values()) for row in rows]))
 
 
 def test_strings_are_refused():

@@ -138,3 +138,9 @@ def _side(node: Node, side: str) -> np.ndarray:
                                help="map strings to integers before the model")
     numbers = node.attrs.integers(f"{side}_int64s")
     return np.array(numbers, np.int64) if numbers is not None else floats(node, f"{side}_floats")
+
+
+@converts(classic("ZipMap"), attributes=("classlabels_int64s", "classlabels_strings"))
+def zip_map(node: Node) -> Expr:
+    """The scores themselves, a column per class: a compiled model has arrays, not dictionaries."""
+    return node.input(0)

@@ -1,10 +1,8 @@
-"""Converters of linear models and of regression by support vectors."""
+"""Converters of linear models."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
 
 from weft import op
 from weft.frontend.onnx.ml.naming import (
@@ -63,52 +61,3 @@ def linear_classifier(node: Node) -> Sequence[Expr]:
         return labelled(node, best, labels), found
     best = node.call(op.argmax, scores, axis=(1,))
     return labelled(node, best, labels), transformed(node, scores, kind)
-
-
-@converts(classic("SVMRegressor"), attributes=(
-    "coefficients", "kernel_params", "n_supports", "one_class", "rho", "support_vectors"),
-    only={"kernel_type": ("LINEAR", "POLY", "RBF", "SIGMOID"), "post_transform": ("NONE",)},
-)  # fmt: skip
-def svm_regressor(node: Node) -> Expr:
-    """The sum of kernels with the support vectors, or a linear model without any."""
-    count, weights = node.attrs.integer("n_supports", 0), floats(node, "coefficients")
-    rho, width = floats(node, "rho"), node.shape()[-1]
-    vectors = floats(node, "support_vectors") if count else weights
-    rows = max(count, 1)
-    if len(rho) != 1 or not isinstance(width, int) or len(vectors) != rows * width \
-            or (count and len(weights) != count):
-        raise node.fail("the support vectors do not fit the features or coefficients",
-                        got=f"{len(vectors)} numbers for {rows} vectors of {width}")
-    x = as_float(node)
-    supports = vectors.reshape(rows, width)
-    if count:
-        similar = _kernel(node, x, supports)
-        score = node.call(op.nn.dense, similar, Constant(weights.reshape(1, -1), span=node.span))
-    else:
-        score = node.call(op.nn.dense, x, Constant(supports, span=node.span))
-    score = node.call(op.add, score, Constant(rho, span=node.span))
-    if not node.attrs.flag("one_class"):
-        return score
-    one = node.scalar_like(1, score)
-    above = node.call(op.greater, score, node.scalar_like(0, score))
-    return node.call(op.where, above, one, node.call(op.negative, one))
-
-
-def _kernel(node: Node, x: Expr, supports: np.ndarray) -> Expr:
-    kind = node.attrs.text("kernel_type", "LINEAR")
-    params = floats(node, "kernel_params")
-    gamma, offset, degree = params if len(params) == 3 else (0.0, 0.0, 3.0)
-    product = node.call(op.nn.dense, x, Constant(supports, span=node.span))
-    if kind == "LINEAR":
-        return product
-    if kind == "RBF":
-        own = node.call(op.sum, node.call(op.multiply, x, x), axis=(1,), keepdims=True)
-        other = Constant(np.square(supports).sum(axis=1), span=node.span)
-        twice = node.call(op.multiply, product, node.scalar_like(2, product))
-        apart = node.call(op.subtract, node.call(op.add, own, other), twice)
-        return node.call(op.exp, node.call(op.multiply, apart, node.scalar_like(-gamma, apart)))
-    scaled = node.call(op.multiply, product, node.scalar_like(gamma, product))
-    moved = node.call(op.add, scaled, node.scalar_like(offset, product))
-    if kind == "SIGMOID":
-        return node.call(op.tanh, moved)
-    return node.call(op.power, moved, node.scalar_like(degree, product))

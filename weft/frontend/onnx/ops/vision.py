@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft import op
+from weft.frontend.common.deformable import deformable_conv2d
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.ops.cast import cast_to
 from weft.frontend.onnx.registry import converts
@@ -67,18 +68,17 @@ def _roi_align(node: Node, *, aligned: bool) -> Expr:
 
 @converts("DeformConv", since=19, attributes=(*WINDOW_ATTRIBUTES, "group", "offset_group"))
 def deform_conv(node: Node) -> Expr:
-    if node.has_input(4):
-        raise UnsupportedModelError("DeformConv with a mask", where=node.span)
     if node.rank() != _IMAGE_RANK:
         raise UnsupportedModelError("DeformConv that is not two-dimensional", where=node.span,
                                     got=str(tensor_type(node.input(0))))  # fmt: skip
     kernel = [d for d in node.shape(1)[2:] if isinstance(d, int)]
     window = window_of(node, kernel, node.shape()[2:])
-    result = node.call(
-        op.nn.deformable_conv2d,
+    result = deformable_conv2d(
+        node,
         node.input(0),
         node.input(2),
         node.input(1),
+        node.input(4) if node.has_input(4) else None,
         strides=window.strides,
         padding=window.padding,
         dilation=window.dilations,
