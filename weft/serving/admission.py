@@ -13,9 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft.serving.limits import Limits
 from weft.serving.metrics import Metrics
+from weft.serving.rate_limiter import RateLimiter
 from weft.serving.refusal import RefusedError, overloaded
 from weft.serving.responses import error_response
-from weft.serving.turnstile import Turnstile
 
 _TICKET = "weft.ticket"
 TOO_MANY = 429  # the fault of all clients together
@@ -52,10 +52,10 @@ class Admission:
     that it is alive.
     """
 
-    def __init__(self, app: ASGIApp, *, limits: Limits, metrics: Metrics, turnstile: Turnstile
+    def __init__(self, app: ASGIApp, *, limits: Limits, metrics: Metrics, limiter: RateLimiter
                  ) -> None:
         self.app = app
-        self.turnstile = turnstile
+        self.limiter = limiter
         self.limits = limits
         self.metrics = metrics
         self.in_flight = 0
@@ -94,8 +94,8 @@ class Admission:
         if not 400 <= message["status"] < 500 or message["status"] == TOO_MANY:
             return message
         address = (scope.get("client") or ("",))[0]
-        self.turnstile.error(address)
-        if not self.turnstile.blocks(address):
+        self.limiter.error(address)
+        if not self.limiter.blocks(address):
             return message
         return {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
 
@@ -186,4 +186,3 @@ async def while_connected(request: Request, work: Awaitable[Any]) -> Any:
 async def _closed(receive: Callable[[], Awaitable[Message]]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-

@@ -16,16 +16,16 @@ from weft.serving.catalogue import Catalogue
 from weft.serving.inference_routes import inference_router
 from weft.serving.metrics import CONTENT_TYPE, Metrics
 from weft.serving.openai_routes import openai_router
+from weft.serving.rate_limiter import RateLimiter
 from weft.serving.responses import error_response, json_response, message_response
-from weft.serving.turnstile import Turnstile
 from weft.support.errors import WeftError
 
 
-def make_app(catalogue: Catalogue, turnstile: Turnstile | None = None) -> FastAPI:
-    """The application that serves ``catalogue``; it tells ``turnstile`` of requests in error."""
-    turnstile = turnstile or Turnstile(catalogue.limits.max_errors)
+def make_app(catalogue: Catalogue, limiter: RateLimiter | None = None) -> FastAPI:
+    """The application that serves ``catalogue``; it tells ``limiter`` of requests in error."""
+    limiter = limiter or RateLimiter(catalogue.limits.max_errors)
     metrics = Metrics(catalogue)
-    metrics.waiting.set_function(lambda: turnstile.waiting)
+    metrics.waiting.set_function(lambda: limiter.waiting)
     catalogue.observe(metrics)
 
     @asynccontextmanager
@@ -37,7 +37,7 @@ def make_app(catalogue: Catalogue, turnstile: Turnstile | None = None) -> FastAP
     app = FastAPI(title="weft", version=__version__, lifespan=lifespan, docs_url=None,
                   redoc_url=None)
     app.add_middleware(Admission, limits=catalogue.limits, metrics=metrics,
-                       turnstile=turnstile)
+                       limiter=limiter)
     app.add_exception_handler(WeftError, _on_error)
     app.add_exception_handler(Exception, _on_error)  # uvicorn logs these
     app.add_exception_handler(HTTPException, _on_http_error)

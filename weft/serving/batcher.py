@@ -184,5 +184,3 @@ class Batcher:
             return self._run(arrays)
         except Exception as error:  # noqa: BLE001 - the future carries it to the caller
             return error
-
-

@@ -1,4 +1,4 @@
-"""``Connections``: which connections a server keeps, and which of them it hears."""
+"""``Connections``: which connections a server keeps, and when it reads from them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from weft.serving.rate_limiter import RateLimiter
 from weft.serving.refusal import OVERLOADED
-from weft.serving.turnstile import Turnstile
 
 _BODY = json.dumps({"error": f"{OVERLOADED}; got too many connections"}).encode()
 _FULL = (b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
@@ -24,8 +24,8 @@ class Connections:
     none, the new one is refused before anything of it is read.
     """
 
-    def __init__(self, most: int, turnstile: Turnstile) -> None:
-        self.turnstile = turnstile
+    def __init__(self, most: int, limiter: RateLimiter) -> None:
+        self.limiter = limiter
         self.count = 0
         self._most = most
         self._open: dict[str, dict[Connection, None]] = {}
@@ -63,7 +63,7 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """The HTTP of uvicorn for one connection, which the turnstile may hold."""
+    """uvicorn's HTTP for one connection, which is not read while the limiter delays it."""
 
     def __init__(self, connections: Connections, **options: Any) -> None:
         super().__init__(**options)
@@ -78,17 +78,17 @@ class Connection(H11Protocol):
         if self._is_refused:
             transport.write(_FULL)
             transport.close()
-        elif self._all.turnstile.blocks(self.address):
+        elif self._all.limiter.blocks(self.address):
             transport.pause_reading()
-            self._all.turnstile.wait(self.address, self._enter)
+            self._all.limiter.wait(self.address, self._enter)
 
     def _enter(self) -> None:
         if not self.transport.is_closing():
             self.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.cycle is None and not self._is_refused:  # it came for nothing
-            self._all.turnstile.error(self.address)
+        if self.cycle is None and not self._is_refused:  # it sent no request
+            self._all.limiter.error(self.address)
         self._all.discard(self)
-        self._all.turnstile.leave(self.address, self._enter)
+        self._all.limiter.leave(self.address, self._enter)
         super().connection_lost(exc)

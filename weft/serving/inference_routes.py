@@ -68,7 +68,7 @@ def inference_router(catalogue: Catalogue) -> APIRouter:
 
 
 def metadata(catalogue: Catalogue, model: TensorModel) -> dict[str, Any]:
-    """What clients learn of a model; symbolic sizes are -1."""
+    """The metadata of a model for clients; symbolic sizes are -1."""
     return {"name": model.name, "versions": catalogue.versions(model.name),
             "platform": model.platform,
             "inputs": [_described(spec) for spec in model.module.inputs],

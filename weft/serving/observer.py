@@ -1,4 +1,4 @@
-"""What models report about their work."""
+"""The interface through which models report their work."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from weft.serving.text_model import TextModel
 
 
 class Openers:
-    """What opens models; without ``replicas`` this process computes."""
+    """Opens models; without ``replicas`` this process computes."""
 
     def __init__(self, replicas: int, threads: int | None, timeout: float) -> None:
         self._stack = ExitStack()

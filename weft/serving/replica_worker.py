@@ -1,4 +1,4 @@
-"""What replicas run: each loads a model at its first call, and keeps it."""
+"""The functions that replicas run; each process loads a model at its first call, and keeps it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(path: str, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
 
 @dataclass(frozen=True)
 class TextSource:
-    """What ``open_language_model`` takes."""
+    """The arguments of ``open_language_model``."""
 
     path: str
     capacity: int | None
@@ -44,7 +44,7 @@ class TextSource:
 
 @dataclass(frozen=True, eq=False)
 class TextFacts:
-    """What a decoder has, and the prompts that its first slots hold."""
+    """The sizes of a decoder, and the prompts that its first slots hold."""
 
     vocab_size: int
     capacity: int

@@ -15,7 +15,7 @@ import uvicorn
 from weft.serving.app import make_app
 from weft.serving.catalogue import Catalogue
 from weft.serving.connections import Connections
-from weft.serving.turnstile import Turnstile
+from weft.serving.rate_limiter import RateLimiter
 from weft.support.errors import OptionError
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -27,11 +27,11 @@ def run_server(catalogue: Catalogue, host: str, port: int) -> None:
     """Serve until a signal comes; ``weft.serving.serve`` checks the packages first."""
     limits = catalogue.limits
     with listening(host, port) as listener, _quiet_signals():
-        turnstile = Turnstile(limits.max_errors)
+        limiter = RateLimiter(limits.max_errors)
         config = uvicorn.Config(
-            make_app(catalogue, turnstile), access_log=False, ws="none",
+            make_app(catalogue, limiter), access_log=False, ws="none",
             # On h11: the other parser of uvicorn, which it would prefer, bounds no head.
-            http=Connections(limits.max_connections, turnstile),
+            http=Connections(limits.max_connections, limiter),
             log_level="error",  # warnings are about what clients do wrong
             proxy_headers=False,  # a client may write any address there
             backlog=_ACCEPTED,

@@ -22,7 +22,7 @@ _PROBED = 4  # the size of symbolic axes in the probe, where their range has it
 
 
 class TensorModule(Protocol):
-    """What a server runs: a ``weft.Executable``, or anything with its signature."""
+    """A model of the server: a ``weft.Executable``, or anything with its signature."""
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]: ...

@@ -42,7 +42,7 @@ class TextModel(Protocol):
         ...
 
     def constraint(self, json_schema: Mapping[str, Any]) -> MakeConstraint:
-        """What makes the constraint of a reply in JSON with this schema.
+        """The maker of the constraint of a reply in JSON with this schema.
 
         ``OptionError`` for an invalid schema, and ``InvalidInputError`` if the model has no such
         constraints.
@@ -104,7 +104,7 @@ class StopStrings:
         return held[:len(held) - keep]
 
     def finish(self) -> str:
-        """What was held back, once no text follows."""
+        """The text that was held back, once none follows."""
         rest, self._held = self._held, ""
         return rest
 

@@ -1,4 +1,4 @@
-"""``Turnstile``: clients whose requests are in error wait for their turn, and not the others."""
+"""``RateLimiter``: slows down the clients that cause errors, and no others."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-_MEMORY = 10.0  # seconds in which a client is known for its errors
-_REMEMBERED = 4096  # addresses; the one whose last error is the oldest is forgotten
+_MEMORY = 10.0  # seconds after an error in which its address may be slowed down
+_REMEMBERED = 4096  # addresses; beyond them the one with the oldest last error is forgotten
 
 
-class Turnstile:
-    """Counts requests in error, and paces the connections of the addresses that cause them.
+class RateLimiter:
+    """A leaky bucket of errors, which delays new connections of the addresses that cause them.
 
-    All clients may cause ``rate`` errors a second. Beyond that, new connections of addresses that
-    caused some lately enter one by one, ``rate`` a second, in turns of the addresses. A connection
-    that waits costs neither parsing nor a route: a flood leaves the event loop to valid requests.
+    All clients together may cause ``rate`` errors a second. Beyond that, new connections of
+    addresses with a recent error enter one by one, ``rate`` a second, round-robin by address. A
+    waiting connection costs neither parsing nor routing, so a flood leaves the event loop to valid
+    requests.
     """
 
     def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -33,8 +34,8 @@ class Turnstile:
         return sum(map(len, self._waiting.values()))
 
     def error(self, address: str) -> None:
-        """A request or a connection of this address was a waste."""
-        self._count = min(self._unforgiven() + 1, _MEMORY * self._rate)
+        """Count a failed request, or a connection without one."""
+        self._count = min(self._level() + 1, _MEMORY * self._rate)
         self._counted = self._errors[address] = self._clock()
         self._errors.move_to_end(address)
         if len(self._errors) > _REMEMBERED:
@@ -44,7 +45,7 @@ class Turnstile:
         """Whether new connections of this address wait."""
         last = self._errors.get(address)
         return (last is not None and self._clock() - last < _MEMORY
-                and self._unforgiven() > self._rate)
+                and self._level() > self._rate)
 
     def wait(self, address: str, enter: Callable[[], None]) -> None:
         """Call ``enter`` when it is the turn of this address and of this connection."""
@@ -58,8 +59,8 @@ class Turnstile:
         if not queue:
             self._waiting.pop(address, None)
 
-    def _unforgiven(self) -> float:
-        """The errors of all, of which ``rate`` a second are forgiven."""
+    def _level(self) -> float:
+        """The errors in the bucket, which ``rate`` a second leave."""
         return max(0.0, self._count - (self._clock() - self._counted) * self._rate)
 
     def _turn_later(self) -> None:

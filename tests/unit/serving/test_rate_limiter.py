@@ -8,58 +8,58 @@ from unittest.mock import Mock
 
 import pytest
 
-from weft.serving.turnstile import Turnstile
+from weft.serving.rate_limiter import RateLimiter
 
 
 def test_addresses_with_errors_are_blocked_while_there_are_many():
     now = [0.0]
-    turnstile = Turnstile(10, clock=lambda: now[0])
+    limiter = RateLimiter(10, clock=lambda: now[0])
     for number in range(15):
-        turnstile.error("abc"[number % 3])
-    assert turnstile.blocks("a")
-    assert not turnstile.blocks("d")
+        limiter.error("abc"[number % 3])
+    assert limiter.blocks("a")
+    assert not limiter.blocks("d")
     now[0] = 0.6
-    assert not turnstile.blocks("a")
+    assert not limiter.blocks("a")
     for _ in range(7):
-        turnstile.error("d")
-    assert turnstile.blocks("a")
+        limiter.error("d")
+    assert limiter.blocks("a")
 
 
 def test_errors_are_forgotten():
     now = [0.0]
-    turnstile = Turnstile(10, clock=lambda: now[0])
-    turnstile.error("early")
+    limiter = RateLimiter(10, clock=lambda: now[0])
+    limiter.error("early")
     for _ in range(1000):
-        turnstile.error("many")
+        limiter.error("many")
     now[0] = 8.9
-    assert turnstile.blocks("many")
-    assert turnstile.blocks("early")
+    assert limiter.blocks("many")
+    assert limiter.blocks("early")
     now[0] = 9.1
-    assert not turnstile.blocks("many")
+    assert not limiter.blocks("many")
     for number in range(4096):
-        turnstile.error(str(number))
-    assert turnstile.blocks("0")
-    assert not turnstile.blocks("many")
+        limiter.error(str(number))
+    assert limiter.blocks("0")
+    assert not limiter.blocks("many")
     now[0] = 19.2
-    turnstile.error("last")
-    assert not turnstile.blocks("0")
+    limiter.error("last")
+    assert not limiter.blocks("0")
 
 
 def test_addresses_take_turns():
     entered: list[str] = []
 
     async def run() -> None:
-        turnstile, end = Turnstile(1000), asyncio.Event()
+        limiter, end = RateLimiter(1000), asyncio.Event()
         waiting = {name: partial(entered.append, name) for name in ("a1", "a2", "a3", "b1", "b2")}
         for name, enter in waiting.items():
-            turnstile.wait(name[0], enter)
-        turnstile.wait("c", end.set)
-        turnstile.leave("a", waiting["a2"])
-        assert (turnstile.waiting, entered) == (5, [])
-        turnstile.wait("c", end.set)  # it waits already
+            limiter.wait(name[0], enter)
+        limiter.wait("c", end.set)
+        limiter.leave("a", waiting["a2"])
+        assert (limiter.waiting, entered) == (5, [])
+        limiter.wait("c", end.set)  # it waits already
         await end.wait()
         end.clear()
-        turnstile.wait("d", end.set)
+        limiter.wait("d", end.set)
         await end.wait()
 
     asyncio.run(run())
@@ -74,10 +74,10 @@ def test_a_connection_that_is_refused_is_no_error_of_its_client(most):
     from weft.serving.connections import Connections
 
     async def run() -> None:
-        turnstile = Turnstile(1)
+        limiter = RateLimiter(1)
         for _ in range(5):
-            turnstile.error("127.0.0.2")
-        connections = Connections(most, turnstile)
+            limiter.error("127.0.0.2")
+        connections = Connections(most, limiter)
         config = uvicorn.Config(lambda *_: None, http=connections)
         config.load()
         made = [connections(config=config, server_state=ServerState(), app_state={})
@@ -89,6 +89,6 @@ def test_a_connection_that_is_refused_is_no_error_of_its_client(most):
             connection.cycle = made[0].cycle = Mock(response_complete=False)
         made[1].cycle = None  # has sent nothing
         made[1].connection_lost(None)
-        assert turnstile.blocks("127.0.0.4") == (most == 2)
+        assert limiter.blocks("127.0.0.4") == (most == 2)
 
     asyncio.run(run())
