@@ -113,5 +113,3 @@ def _module_of(model: Any, inputs: Any, examples: Any) -> IRModule:
     from weft.compiler.transformations.parameters import imported
 
     return imported(model, inputs, examples)
-
-

@@ -51,9 +51,9 @@ class CompileOptions:
     ``symbolic_sizes``: whether a model with dynamic shapes gets one program for all sizes.
     ``data_sizes``: whether sizes that data determines are symbols, not unknown.
     ``specialize`` are the sizes for which its kernels get variants: for each variant the names of
-    symbols, or products of them (``"batch*seq"``), with their ranges. ``frequent`` are the like for
-    kernels that give the same bits at any sizes. ``state`` are outputs and the
-    inputs that they are the next values of, by name. ``host`` is the target of the parts of a
+    symbols, or products of them (``"batch*seq"``), with their ranges; ``frequent`` are those for
+    which it gets variants that give the same bits. ``state`` are outputs and the inputs that they
+    are the next values of, by name. ``host`` is the target of the parts of a
     program that run on the host beside a device; ``None``: this machine's CPU. ``outputs`` are the
     tensors to compute, by the names of the model; ``None``: its outputs. ``devices`` are those that
     the program is spread over (none: the target's alone), ``placement`` says how (``None``: by the

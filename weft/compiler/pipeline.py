@@ -32,7 +32,7 @@ from weft.ir import (
 from weft.ir.instruments import readable
 from weft.ir.passes import Instrument
 from weft.ir.rewrite.rules import KNOWN_RULES, RuleSet
-from weft.strategy.kept_hooks import kept_layout_hooks, kept_legalizations
+from weft.strategy.cached_hooks import cached_layout_hooks, cached_legalizations
 from weft.support import progress, trace
 from weft.support.config import config
 from weft.support.errors import OptionError
@@ -207,8 +207,8 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
         compare = compare_modules if config.verify >= 3 else compare_effects
         instruments.append(VerifyInstrument(compare))
     facts: dict[str, Any] = {
-        "alter_layout": kept_layout_hooks(options.target),
-        "legalize": kept_legalizations(options.target),
+        "alter_layout": cached_layout_hooks(options.target),
+        "legalize": cached_legalizations(options.target),
         "winograd": options.winograd,
     }
     if options.extensions.rules:

@@ -59,7 +59,7 @@ def open_warm(model: Path | IRModule, request: CompileRequest, again: Callable[[
     """The executable of an unchanged file, or of a program, from the disk cache; ``None``: compile
     it.
 
-    ``again`` gives the compiler of the model, when somebody asks for what only it knows.
+    ``again`` gives the compiler of the model, for what the cache does not have.
     A process that has imported the compiler compiles: its user may have registered operators or
     passes since. So may the user of one that has not (``is_extended``).
     """
@@ -237,7 +237,7 @@ def _opened(payload: CodePayload, request: CompileRequest, again: Callable[[], C
 
 
 class _Again(Compilation):
-    """The compilation of a model that came from the cache, repeated when somebody asks for it."""
+    """The compilation of a model that came from the cache, repeated when it is needed."""
 
     def __init__(self, again: Callable[[], Compiler], *, counts: bool) -> None:
         super().__init__(None, None, counts=counts)

@@ -128,7 +128,7 @@ def default_schedule(
 def alter_layout(op_name: str, *, target: str) -> Callable[[AlterLayoutHook], AlterLayoutHook]:
     """Register ``(call, argument types, target) -> LayoutChoices`` for ``AlterOpLayout``.
 
-    The cache keeps what weft's own hooks answer (``weft.strategy.kept_hooks``). Raises
+    The cache keeps what weft's own hooks answer (``weft.strategy.cached_hooks``). Raises
     ``RegistryError`` for an unknown operator or target kind.
     """
     check_operator(op_name, target)

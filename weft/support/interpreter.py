@@ -1,4 +1,4 @@
-"""Settings of the Python interpreter inside a block: recursion limit, garbage collection, Ctrl-C.
+"""Settings of the Python interpreter: recursion limit, garbage collection, Ctrl-C, import path.
 
 Walks over deep expressions need a higher recursion limit. Since CPython 3.11 frames of Python
 functions are on the heap, so recursion that does not pass through C functions (generators, ``map``)
@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 _LIMIT = 100_000
@@ -140,3 +141,10 @@ def interrupts_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def import_path() -> list[str]:
+    """The import path for a child process: absolute folders, including that of weft itself."""
+    folders = [str(Path(folder).absolute()) for folder in sys.path]
+    root = str(Path(__file__).resolve().parents[2])
+    return folders if root in folders else [*folders, root]

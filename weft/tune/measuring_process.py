@@ -12,10 +12,9 @@ from types import TracebackType
 from typing import Self
 
 from weft.compiler.build.worker_pool import read_frame, write_frame
-from weft.compiler.build.worker_process import import_path
 from weft.support.config import config
 from weft.support.errors import InternalError
-from weft.support.interpreter import interrupts_blocked
+from weft.support.interpreter import import_path, interrupts_blocked
 from weft.tune.measure import Measurement
 from weft.tune.measuring_worker import Bench
 from weft.tune.order import Order
@@ -82,7 +81,7 @@ class MeasuringProcess:
 
     @staticmethod
     def order(task: KernelTask, implementation: str, threads: int, seconds: float) -> Order:
-        """What a process is told to measure a point."""
+        """The order to measure a point."""
         return Order(task.kernel, task.text, task.function, task.target, implementation, threads,
                      seconds, config.overrides())
 

@@ -19,6 +19,7 @@ from weft.compiler.extensions import is_self_contained
 from weft.compiler.program.lowering import lower_program
 from weft.ir import OPS, Attrs, OpPattern, define_op, infer_type, parse
 from weft.ir.typing.relations import same_type_as
+from weft.support import interpreter
 from weft.support.errors import InternalError
 from weft.target import CpuTarget, Target
 
@@ -228,5 +229,5 @@ def test_files_of_the_working_folder_do_not_reach_workers(kernels, tmp_path, mon
 def test_workers_import_from_where_this_process_does(kernels, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text("")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), ""])
-    assert str(tmp_path) in worker_process.import_path()
-    assert "" not in worker_process.import_path()
+    assert str(tmp_path) in interpreter.import_path()
+    assert "" not in interpreter.import_path()

@@ -14,6 +14,7 @@ import weft
 from tests.unit.cli.commands import run
 from weft.codegen.llvm.backend import CpuBackend
 from weft.compiler.build import kernel
+from weft.compiler.build.cached_objects import support_objects
 from weft.compiler.build.common_nets import (
     COMMON_NETS,
     mlp,
@@ -22,7 +23,6 @@ from weft.compiler.build.common_nets import (
     transformer,
     vgg16,
 )
-from weft.compiler.build.kept_objects import support_objects
 from weft.compiler.build.store import build_ahead, write_store
 from weft.ir import TensorType, TupleType, float32
 from weft.support import fingerprint

@@ -135,8 +135,6 @@ def test_text_stages_show_their_result():
     assert "4.0" not in module.as_text("scheduled")
 
 
-
-
 def test_kernels_specialised_at_run_time_have_them():
     text = """
     def @main(%x: Tensor[(4,), bool]) {

@@ -144,7 +144,6 @@ def test_symbolic_batches_count_as_one_image() -> None:
     assert dataclasses.replace(symbolic, sizes="") == decided(1) != decided(4)
 
 
-
 def test_the_plan_has_the_register_tile_and_the_row_block() -> None:
     plan = decide(size=56, padding=(1, 1), winograd=False).plan
     assert (plan.data_layout, plan.kernel_layout) == ("NCHW16c", "OHIW16i16o")

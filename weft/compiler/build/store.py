@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from weft.compiler.build.kept_objects import support_objects
+from weft.compiler.build.cached_objects import support_objects
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.build import code_of_source
 from weft.compiler.program.constants import OwnBlock

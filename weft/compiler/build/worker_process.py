@@ -7,11 +7,9 @@ model both can do it at the same time. This module imports nothing of the compil
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import weft
-from weft.support.interpreter import interrupts_blocked
+from weft.support.interpreter import import_path, interrupts_blocked
 
 if TYPE_CHECKING:
     import subprocess
@@ -61,10 +59,3 @@ def _started() -> subprocess.Popen[bytes]:
     with interrupts_blocked():  # the parent handles Ctrl-C
         return subprocess.Popen([sys.executable, "-P", "-c", code],
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-
-def import_path() -> list[str]:
-    """The import path with absolute folders, including the folder of weft itself."""
-    folders = [str(Path(folder).absolute()) for folder in sys.path]
-    root = str(Path(weft.__file__).resolve().parents[1])
-    return folders if root in folders else [*folders, root]

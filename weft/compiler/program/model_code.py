@@ -11,8 +11,8 @@ from weft.codegen import backend_of
 from weft.codegen.backend import Backend
 from weft.codegen.launch import LaunchGuard, LaunchPath, LaunchProgram
 from weft.compiler.build.built_kernel import BuiltKernel, KernelFacts
+from weft.compiler.build.cached_objects import main_object
 from weft.compiler.build.callbacks import Callback
-from weft.compiler.build.kept_objects import main_object
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.code import ModelCode
 from weft.compiler.program.constants import (

@@ -210,7 +210,7 @@ def _is_mapped(total: int, sources: Sequence[Array]) -> bool:
     """Whether a block of these bytes is to be the file of the cache.
 
     Not if writing would have to wait for the disk, unless most weights are mapped from files
-    themselves: whoever maps them does not expect that they take memory.
+    themselves: their user does not expect them to take memory.
     """
     if total < _MAPPED_BYTES or not hasattr(os, "pwrite"):
         return False

@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from weft.codegen import backend_of
 from weft.compiler.build.built_kernel import BuiltKernel, KernelFacts
-from weft.compiler.build.kept_objects import support_objects
+from weft.compiler.build.cached_objects import support_objects
 from weft.compiler.build.kernels import build_kernels, try_build_kernels
 from weft.compiler.fallbacks import kernel_on_host, kernels_beside_host
 from weft.compiler.options import CompileOptions

@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.codegen import backend_of
 from weft.compiler.build.built_kernel import BuiltKernel, KernelFacts
-from weft.compiler.build.kept_objects import loop_object
+from weft.compiler.build.cached_objects import loop_object
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.in_place import updates_not_granted

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import weft
 from weft.codegen import backend_of
 from weft.compiler.build.built_kernel import BuiltKernel
-from weft.compiler.build.kept_objects import support_objects
+from weft.compiler.build.cached_objects import support_objects
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.constants import constant_layout, constant_specs, pack_constants

@@ -14,7 +14,7 @@ import numpy as np
 
 import weft.op  # noqa: F401 - the text of kernels names operators
 from weft.codegen import backend_of
-from weft.compiler.build.kept_objects import support_objects
+from weft.compiler.build.cached_objects import support_objects
 from weft.compiler.build.kernel_set import kernel_source
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.options import CompileOptions

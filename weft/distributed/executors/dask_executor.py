@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from typing import Any
 
 import weft
-from weft.runtime.devices.cpu.host import usable_cpus
 from weft.runtime.executors import MEASURE, Call, Executor, Shared, Worker
+from weft.runtime.executors.base import worker_count
 from weft.runtime.executors.dask_worker import facts, run_message
 from weft.runtime.executors.process_worker import message_of
 from weft.support.errors import MissingToolError, OptionError, WorkerError
@@ -183,10 +183,7 @@ def _local_cluster(workers: int | None, threads: int, allowed_failures: int) -> 
     distributed = require_dask()
     import dask
 
-    count = max(1, usable_cpus() // threads) if workers is None else workers
-    if count < 1 or threads < 1:
-        raise OptionError("an executor needs a worker and a thread", expected="at least 1",
-                          got=f"{count} workers of {threads} threads")
+    count = worker_count(workers, threads)
     with dask.config.set({"distributed.scheduler.allowed-failures": allowed_failures,
                           "distributed.scheduler.no-workers-timeout": _NO_WORKERS}):
         return distributed.LocalCluster(

@@ -1,4 +1,4 @@
-"""``Executor``: an executor of the standard library whose workers are known, and may be lost."""
+"""``Executor``: an executor of the standard library that knows its workers and may lose them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import concurrent.futures
 import hashlib
 import pickle
 import platform
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import field
@@ -14,18 +14,18 @@ from typing import Any
 
 from weft.runtime.devices.cpu import host
 from weft.support.dataclass import dataclass
-from weft.support.errors import RunTimeoutError, WorkerError
+from weft.support.errors import OptionError, RunTimeoutError, WorkerError
 
-# What a worker has one of: a call that asks for it runs alone on its worker.
+# A resource of which a worker has one: a call that asks for it runs alone on its worker.
 MEASURE = "measure"
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What a worker has: the model and the instruction sets of its CPU, and versions.
+    """A worker: the model and the instruction sets of its CPU, and its versions.
 
-    ``name`` is what ``Call.worker`` names. ``cores`` are the CPUs that it is pinned to; empty for
-    a worker that may use all. ``resources`` are what ``Call.resources`` may ask for.
+    ``Call.worker`` refers to its ``name``. ``cores`` are the CPUs that it is pinned to; empty for a
+    worker that may use all. ``Call.resources`` may ask for its ``resources``.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Worker:
     @classmethod
     def here(cls, name: str, address: str = "", threads: int = 0,
              cores: tuple[int, ...] = ()) -> Worker:
-        """The worker that this process is."""
+        """The worker of this process."""
         import weft
 
         return cls(name, address, host.model_name(), frozenset(host.host_features()),
@@ -71,10 +71,10 @@ class Shared:
 class Call:
     """A call to run. The function is found by the name of its module, also where that is remote.
 
-    Of ``args`` those that are ``Shared`` are sent to each worker once. ``timeout`` is in seconds
-    from the start of the call; one that takes longer is ended, with its process. ``worker`` is the
-    name of the one that runs it; ``None`` means any. ``resources`` are what it takes of its worker
-    while it runs, such as ``{"measure": 1}``. ``label`` is how errors name the call.
+    Those ``args`` that are ``Shared`` are sent to each worker once. ``timeout`` is in seconds from
+    the start of the call; a call that takes longer is killed with its process. ``worker`` names the
+    worker that runs it; ``None`` means any. ``resources`` are those of the worker that the call
+    uses while it runs, such as ``{"measure": 1}``. Errors name the call by its ``label``.
     """
 
     function: Callable[..., Any]
@@ -108,13 +108,21 @@ class Call:
         return self.label or getattr(self.function, "__qualname__", repr(self.function))
 
 
-class Executor(concurrent.futures.Executor):
+def worker_count(workers: int | None, threads: int) -> int:
+    """``workers``, or as many as this process has CPUs for; raises ``OptionError`` below 1."""
+    if threads < 1 or (workers is not None and workers < 1):
+        raise OptionError("an executor needs a worker and a thread", expected="at least 1",
+                          got=f"workers={workers}, threads={threads}")
+    return max(1, host.usable_cpus() // threads) if workers is None else workers
+
+
+class Executor(concurrent.futures.Executor, ABC):
     """Runs calls and gives futures of the standard library.
 
     ``submit``, ``map``, ``shutdown`` and ``with`` are those of the standard library; ``run`` takes
     a ``Call`` with a timeout and a worker. A future raises what its call raised,
     ``RunTimeoutError`` for a call that took too long, ``RunCancelledError`` for one that ``cancel``
-    stopped, and ``WorkerError`` for one whose worker was lost oftener than the executor allows.
+    stopped, and ``WorkerError`` for one whose worker was lost more often than the executor allows.
     """
 
     @abstractmethod
@@ -123,11 +131,11 @@ class Executor(concurrent.futures.Executor):
 
     @abstractmethod
     def workers(self) -> tuple[Worker, ...]:
-        """The workers that there are now."""
+        """The present workers."""
 
     @abstractmethod
     def cancel(self, futures: Iterable[Future[Any]]) -> None:
-        """Stop calls, also those that run."""
+        """Stop calls, also running ones."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Start a call without a timeout on any worker."""

@@ -1,4 +1,4 @@
-"""What weft runs on a worker of Dask."""
+"""The functions that weft runs on a worker of Dask."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _values = SharedValues()
 
 
 def facts(dask_worker: Any) -> Worker:
-    """What a worker of Dask has; Dask passes it. One thread runs one call at a time."""
+    """A worker of Dask, which Dask passes. One thread runs one call at a time."""
     state = dask_worker.state
     alone = {MEASURE: 1} if state.nthreads == 1 else {}
     return replace(Worker.here(str(dask_worker.name), dask_worker.address, state.nthreads),

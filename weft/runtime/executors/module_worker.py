@@ -1,4 +1,4 @@
-"""What a worker does with modules: opens an artifact once, and runs batches."""
+"""Modules on a worker, which opens an artifact once and runs batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import weft
 from weft.runtime.devices.cpu import host
 from weft.support.errors import ArtifactError, WorkerError
 
-# So many modules stay open in a worker.
+# The modules that stay open in a worker.
 _KEPT = 4
 _modules: OrderedDict[str, tuple[Any, tempfile.TemporaryDirectory[str]]] = OrderedDict()
 _lock = threading.Lock()
@@ -29,7 +29,7 @@ def run_batch(digest: str, artifact: bytes, batch: Any) -> tuple[float, Any]:
 
 
 def run_function(function: Callable[[Any], Any], batch: Any) -> tuple[float, Any]:
-    """The same for a function of the batch."""
+    """The seconds that a function of a batch took, and its result."""
     return _timed(lambda: function(batch))
 
 
@@ -60,8 +60,13 @@ def open_module(artifact: bytes) -> tuple[Any, tempfile.TemporaryDirectory[str]]
     folder = tempfile.TemporaryDirectory(prefix="weft-worker-")
     path = Path(folder.name) / "module.weft"
     path.write_bytes(artifact)
+    return load_module(path), folder
+
+
+def load_module(path: Path) -> Any:
+    """The module of an artifact; ``WorkerError`` if this CPU cannot run it."""
     try:
-        return weft.load(path), folder
+        return weft.load(path)
     except ArtifactError as error:
         raise WorkerError("a worker cannot run the module", where=host.model_name(),
                           expected=error.expected, got=error.got,

@@ -13,15 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
 from typing import Any
 
-from weft.runtime.devices.cpu.host import usable_cpus
-from weft.runtime.executors.base import Call, Executor, Worker
+from weft.runtime.executors.base import Call, Executor, Worker, worker_count
 from weft.runtime.executors.process_worker import message_of
 from weft.support.dataclass import dataclass
-from weft.support.errors import OptionError, RunCancelledError, RunTimeoutError, WorkerError
-from weft.support.interpreter import interrupts_blocked
+from weft.support.errors import RunCancelledError, RunTimeoutError, WorkerError
+from weft.support.interpreter import import_path, interrupts_blocked
 
 # Seconds in which a worker that closed its pipe exits by itself, with a code of its own.
 _LAST_WORDS = 2.0
@@ -44,10 +42,7 @@ class Processes(Executor):
 
     def __init__(self, workers: int | None = None, *, threads: int = 1, pin: bool = True,
                  allowed_failures: int = 0, environment: Mapping[str, str] | None = None) -> None:
-        count = max(1, usable_cpus() // threads) if workers is None else workers
-        if count < 1 or threads < 1:
-            raise OptionError("an executor needs a worker and a thread", expected="at least 1",
-                              got=f"{count} workers of {threads} threads")
+        count = worker_count(workers, threads)
         self._allowed = allowed_failures
         self._waiting: deque[_Task] = deque()
         self._changed = threading.Condition()
@@ -223,7 +218,7 @@ class _Slot:
 
     def _start(self) -> Connection:
         ours, theirs = Pipe()
-        code = (f"import sys; sys.path[:] = {_import_path()!r}; "
+        code = (f"import sys; sys.path[:] = {import_path()!r}; "
                 "from weft.runtime.executors.process_worker import main; "
                 f"main({theirs.fileno()}, {self.cores!r})")
         # A session of its own: what a call starts is ended with it. The caller handles Ctrl-C.
@@ -262,10 +257,3 @@ def _pins(count: int, threads: int) -> Sequence[tuple[int, ...]]:
     if count * threads > len(cpus):
         return [()] * count
     return [tuple(cpus[number * threads:(number + 1) * threads]) for number in range(count)]
-
-
-def _import_path() -> list[str]:
-    """The import path with absolute folders, including the folder of weft itself."""
-    folders = [str(Path(folder).absolute()) for folder in sys.path]
-    root = str(Path(__file__).resolve().parents[3])
-    return folders if root in folders else [*folders, root]

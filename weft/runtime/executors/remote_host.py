@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import weft
-from weft.runtime.devices.cpu import host
-from weft.support.errors import ArtifactError, InvalidInputError, WorkerError
+from weft.runtime.executors.module_worker import load_module
+from weft.support.errors import InvalidInputError, WorkerError
 
 _sessions: dict[str, RemoteHost] = {}
 
@@ -63,12 +62,7 @@ class RemoteHost:
 
     def load(self, name: str) -> tuple[list[Any], list[Any]]:
         """Open the module of a file; the descriptions of its inputs and outputs."""
-        try:
-            module = weft.load(self._existing(name))
-        except ArtifactError as error:
-            raise WorkerError("a worker cannot run the module", where=host.model_name(),
-                              expected=error.expected, got=error.got,
-                              notes=[error.what, *error.notes], help=error.help) from None
+        module = load_module(self._existing(name))
         if not hasattr(module, "inputs"):
             raise WorkerError("the file holds no single module", where=name,
                               got=type(module).__name__)

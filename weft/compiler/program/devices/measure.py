@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from weft.codegen import backend_of
 from weft.compiler.build.built_kernel import BuiltKernel
-from weft.compiler.build.kept_objects import support_objects
+from weft.compiler.build.cached_objects import support_objects
 from weft.compiler.program.program import Program, Step, buffer_bytes
 from weft.compiler.program.symbols import symbol_specs
 from weft.ir.symbol import SizeRange, typical_size

@@ -129,5 +129,3 @@ def spaces_of(accesses: Sequence[Sequence[_Access]]) -> dict[_Space, _SpaceUses]
         for access in several:
             edges.setdefault(access.space, set()).update((access.start, access.end))
     return {space: _SpaceUses(sorted(found)) for space, found in edges.items()}
-
-

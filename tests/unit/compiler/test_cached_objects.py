@@ -15,7 +15,7 @@ from weft.codegen import backend_of
 from weft.codegen.launch import LaunchProgram
 from weft.codegen.llvm.backend import CpuBackend
 from weft.compiler.build import kernels
-from weft.compiler.build.kept_objects import main_object, support_objects
+from weft.compiler.build.cached_objects import main_object, support_objects
 from weft.compiler.build.kernel_set import kernel_source
 from weft.compiler.program.lowering import primitive_of
 from weft.ir import structural_hash

@@ -1,8 +1,9 @@
-"""Answers of the hooks of a target, kept in the cache: with all known, no strategy is imported.
+"""Cached results of a target's hooks: if all are in the cache, no strategy is imported.
 
-An answer depends on the operator, the attributes, the types of the arguments, which of these are
-constants, and the target. Its key covers them, and weft's sources as all keys do. Answers are read
-until something in the process needs the strategies themselves, which users may change then.
+A result depends on the operator, the attributes, the types of the arguments, which of these are
+constants, and the target. Its key covers them, and weft's sources as all keys do. The cache is read
+until something in the process imports the strategies themselves, which users may change from then
+on.
 """
 
 from __future__ import annotations
@@ -29,15 +30,14 @@ from weft.transform.passes.legalize import LegalizeHook
 A = TypeVar("A")
 
 
-class NotKept(Exception):  # noqa: N818 - no error: the answer is not of a form that is kept
-    """The answer of a hook, or a call, is not of a form that is kept."""
+class NotCacheable(Exception):  # noqa: N818 - control flow, not an error
+    """The result of a hook, or its call, cannot be written to the cache."""
 
 
-class KeptHooks(Mapping[str, Callable[..., A]], Generic[A]):
-    """Hooks by operator that answer from the cache, or else as those of ``load`` do.
+class CachedHooks(Mapping[str, Callable[..., A]], Generic[A]):
+    """The hooks that ``load`` gives by operator, with their results in the cache.
 
-    ``load`` gives the hooks. To those of ``READ_FINITE`` it matters whether constants have
-    infinities or NaN.
+    The results of hooks in ``READ_FINITE`` also depend on whether constants are finite.
     """
 
     kind: str
@@ -54,9 +54,9 @@ class KeptHooks(Mapping[str, Callable[..., A]], Generic[A]):
     @classmethod
     def of(cls, target: Target, load: Callable[[], Mapping[str, Callable[..., A]]]
            ) -> Mapping[str, Callable[..., A]]:
-        """Kept hooks, or those of ``load`` where the process has them, or there is no cache.
+        """Cached hooks; those of ``load`` where the process has them already, or without a cache.
 
-        A process that fills a store writes the answers of weft's hooks.
+        A process that fills a store writes the results of weft's own hooks.
         """
         cache = open_cache()
         if cache is not None and not has_strategies(target.kind):
@@ -83,7 +83,7 @@ class KeptHooks(Mapping[str, Callable[..., A]], Generic[A]):
 
     @abstractmethod
     def encoded(self, answer: A, call: Call) -> object:
-        """The answer for a call in types of JSON; raises ``NotKept``."""
+        """The result for a call in types of JSON; raises ``NotCacheable``."""
 
     @abstractmethod
     def decoded(self, text: str, call: Call) -> A:
@@ -109,7 +109,7 @@ class KeptHooks(Mapping[str, Callable[..., A]], Generic[A]):
     def _answer(self, call: Call, types: Sequence[Type], context: Any, *, reads_finite: bool) -> A:
         try:
             question = _question(call, types, context, reads_finite=reads_finite)
-        except (NotKept, InternalError):
+        except (NotCacheable, InternalError):
             return self._asked(call, types, context)
         if question in self._answers:
             return self.decoded(self._answers[question], call)
@@ -122,7 +122,7 @@ class KeptHooks(Mapping[str, Callable[..., A]], Generic[A]):
         answer = self._asked(call, types, context)
         try:
             text = json.dumps(self.encoded(answer, call))
-        except (NotKept, InternalError):
+        except (NotCacheable, InternalError):
             return answer
         self._cache.put(key, text.encode())
         self._answers[question] = text
@@ -133,13 +133,13 @@ class KeptHooks(Mapping[str, Callable[..., A]], Generic[A]):
         return answer
 
 
-class KeptLayouts(KeptHooks[LayoutChoices]):
+class CachedLayouts(CachedHooks[LayoutChoices]):
     """Layout hooks."""
 
     kind = "layouts"
 
     def encoded(self, answer: LayoutChoices, call: Call) -> object:
-        """See ``KeptHooks``."""
+        """See ``CachedHooks``."""
         if answer is None:
             return None
         choices = [answer] if isinstance(answer, LayoutChoice) else answer
@@ -147,7 +147,7 @@ class KeptLayouts(KeptHooks[LayoutChoices]):
                  choice.paddings, choice.cut, choice.seconds] for choice in choices]
 
     def decoded(self, text: str, call: Call) -> LayoutChoices:
-        """See ``KeptHooks``."""
+        """See ``CachedHooks``."""
         return _choices(text, call.op)
 
 
@@ -159,17 +159,17 @@ def _choices(text: str, operator: Expr) -> LayoutChoices:
         for attrs, *rest in value]
 
 
-class KeptLegalizations(KeptHooks["Expr | None"]):
-    """Legalizations; of rewritten calls those that consist of calls of the arguments."""
+class CachedLegalizations(CachedHooks["Expr | None"]):
+    """Legalizations whose results are calls of operators on the arguments."""
 
     kind = "legalization"
 
     def encoded(self, answer: Expr | None, call: Call) -> object:
-        """See ``KeptHooks``."""
+        """See ``CachedHooks``."""
         return None if answer is None else _saved(answer, call, set())
 
     def decoded(self, text: str, call: Call) -> Expr | None:
-        """See ``KeptHooks``."""
+        """See ``CachedHooks``."""
         value = json.loads(text)
         return None if value is None else _restored(value, call)
 
@@ -179,9 +179,9 @@ def _name(call: Call) -> str:
 
 
 def _question(call: Call, types: Sequence[Type], context: Any, *, reads_finite: bool) -> str:
-    """All that the answer to a call depends on, besides the target."""
+    """All that the result for a call depends on, besides the target."""
     if not all(map(is_static, types)):
-        raise NotKept  # symbols have ranges and typical sizes
+        raise NotCacheable  # symbols have ranges and typical sizes
     arguments = [[str(type_), arg.checked_type is None, isinstance(arg, Constant),
                   reads_finite and isinstance(arg, Constant) and is_finite(arg.content)]
                  for arg, type_ in zip(call.args, types, strict=True)]
@@ -193,7 +193,7 @@ def _question(call: Call, types: Sequence[Type], context: Any, *, reads_finite: 
 def _saved_attrs(attrs: Attrs, operator: Expr) -> object:
     saved = [[name, save_value(value)] for name, value in attrs.non_default_items()]
     if not isinstance(operator, Op) or _loaded_attrs(saved, operator) != attrs:
-        raise NotKept
+        raise NotCacheable
     return saved
 
 
@@ -210,7 +210,7 @@ def _saved(expr: Expr, call: Call, seen: set[int]) -> object:
             return number
     if not isinstance(expr, Call) or not isinstance(expr.op, Op) or id(expr) in seen \
             or expr.checked_type is not None or expr.span != call.span or expr.type_args:
-        raise NotKept
+        raise NotCacheable
     seen.add(id(expr))
     return [expr.op.name, _saved_attrs(expr.attrs, expr.op),
             [_saved(arg, call, seen) for arg in expr.args]]
@@ -225,11 +225,11 @@ def _restored(value: Any, call: Call) -> Expr:
                 _loaded_attrs(attrs, operator), span=call.span)
 
 
-def kept_layout_hooks(target: Target) -> Mapping[str, AlterLayoutHook]:
-    """The layout hooks that ``AlterOpLayout`` asks for a target, by operator name."""
-    return KeptLayouts.of(target, lambda: layout_hooks(target))
+def cached_layout_hooks(target: Target) -> Mapping[str, AlterLayoutHook]:
+    """The layout hooks of a target for ``AlterOpLayout``, by operator name."""
+    return CachedLayouts.of(target, lambda: layout_hooks(target))
 
 
-def kept_legalizations(target: Target) -> Mapping[str, LegalizeHook]:
+def cached_legalizations(target: Target) -> Mapping[str, LegalizeHook]:
     """The rewrites that ``Legalize`` applies for a target, by operator name."""
-    return KeptLegalizations.of(target, lambda: legalizations(target))
+    return CachedLegalizations.of(target, lambda: legalizations(target))

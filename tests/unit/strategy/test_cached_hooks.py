@@ -25,8 +25,8 @@ from weft.ir import (
     infer_type,
     structural_hash,
 )
-from weft.strategy import kept_hooks
-from weft.strategy.kept_hooks import KeptHooks, kept_layout_hooks, kept_legalizations
+from weft.strategy import cached_hooks
+from weft.strategy.cached_hooks import CachedHooks, cached_layout_hooks, cached_legalizations
 from weft.strategy.registry import layout_hooks, legalizations
 from weft.support.cache import open_cache, recorded_keys
 from weft.target import Target
@@ -38,14 +38,14 @@ TARGET = Target.of("llvm -mcpu=znver4")
 def loads(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> list[str]:
     """The kinds of hooks that were needed themselves, as in processes without strategies."""
     found: list[str] = []
-    loaded = KeptHooks._loaded
+    loaded = CachedHooks._loaded
 
-    def noted(self: KeptHooks[Any]) -> Mapping[str, Any]:
+    def noted(self: CachedHooks[Any]) -> Mapping[str, Any]:
         found.append(self.kind)
         return loaded(self)
 
-    monkeypatch.setattr(KeptHooks, "_loaded", noted)
-    monkeypatch.setattr(kept_hooks, "has_strategies", lambda _: False)
+    monkeypatch.setattr(CachedHooks, "_loaded", noted)
+    monkeypatch.setattr(cached_hooks, "has_strategies", lambda _: False)
     return found
 
 
@@ -81,7 +81,7 @@ def test_a_network_is_lowered_alike_without_strategies(
     loads.clear()
     assert lowered(network()) == first
     assert not loads
-    monkeypatch.setattr(kept_hooks, "has_strategies", lambda _: True)  # the hooks themselves
+    monkeypatch.setattr(cached_hooks, "has_strategies", lambda _: True)  # the hooks themselves
     assert lowered(network()) == first
     text = str(run_pipeline(network(), CompileOptions.make(target=TARGET)))
     assert "winograd_conv2d" in text
@@ -91,14 +91,14 @@ def test_a_network_is_lowered_alike_without_strategies(
 def test_a_process_that_fills_a_store_looks_up_all_answers(
         loads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that has the strategies, and has compiled other models before."""
-    monkeypatch.setattr(kept_hooks, "has_strategies", lambda _: True)
+    monkeypatch.setattr(cached_hooks, "has_strategies", lambda _: True)
     with recorded_keys() as keys:
         first = lowered(network())
     cache = open_cache()
     assert cache is not None
     answers = {key for key in keys if cache.get(key) is not None}
     loads.clear()
-    monkeypatch.setattr(kept_hooks, "has_strategies", lambda _: False)
+    monkeypatch.setattr(cached_hooks, "has_strategies", lambda _: False)
     with recorded_keys() as needed:
         assert lowered(network()) == first
     assert not loads
@@ -113,7 +113,7 @@ def convolution(kernel: Expr, channels: int = 64, groups: int = 1) -> Call:
 
 
 def asks(call: Call, target: Target = TARGET) -> object:
-    hooks = kept_layout_hooks(target)
+    hooks = cached_layout_hooks(target)
     return hooks["nn.conv2d"](call, [a.checked_type for a in call.args], target)  # type: ignore[misc]
 
 
@@ -143,7 +143,7 @@ def test_an_answer_with_new_constants_is_not_kept(loads: list[str]) -> None:
         assert isinstance(body, Call)
         loads.clear()
         for _ in range(3):
-            hooks = kept_legalizations(TARGET)
+            hooks = cached_legalizations(TARGET)
             kept = hooks["nn.dense"](body, [a.checked_type for a in body.args],  # type: ignore[misc]
                                      weft.ir.PassContext(target=TARGET))
             assert (kept is None) is (body is call)
@@ -152,12 +152,12 @@ def test_an_answer_with_new_constants_is_not_kept(loads: list[str]) -> None:
 
 def test_operators_are_those_with_hooks() -> None:
     for _ in range(2):
-        assert {*kept_layout_hooks(TARGET)} == {*layout_hooks(TARGET)}
-        assert {*kept_legalizations(TARGET)} == {*legalizations(TARGET)}
+        assert {*cached_layout_hooks(TARGET)} == {*layout_hooks(TARGET)}
+        assert {*cached_legalizations(TARGET)} == {*legalizations(TARGET)}
 
 
 def test_a_process_with_strategies_neither_reads_nor_writes(
         monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
-    monkeypatch.setattr(kept_hooks, "has_strategies", lambda _: True)
-    assert dict(kept_layout_hooks(TARGET)) == dict(layout_hooks(TARGET))
+    monkeypatch.setattr(cached_hooks, "has_strategies", lambda _: True)
+    assert dict(cached_layout_hooks(TARGET)) == dict(layout_hooks(TARGET))
     assert not own_cache.exists()
