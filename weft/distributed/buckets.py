@@ -1,4 +1,4 @@
-"""Gradients in buckets: arrays that travel while the backward pass goes on."""
+"""Gradients in buckets, which are reduced over the ranks while the backward pass goes on."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Bucket:
 
 @dataclass(eq=False)
 class Part:
-    """The elements ``where`` of a flattened parameter, which a rank moves: ``tensor`` has them."""
+    """The elements ``where`` of a flattened parameter that a rank updates: ``tensor`` has them."""
 
     index: int
     where: slice
@@ -92,7 +92,7 @@ class Reducer:
     """Averages gradients over the ranks: buckets in the order in which backward fills them.
 
     The first backward pass takes the parameters in reverse order; the next ones in the order of
-    that of rank 0. With ``owned``, the elements that this rank moves (``own_parts``), these get
+    that of rank 0. With ``owned``, the elements that this rank updates (``own_parts``), these get
     their gradients; ``keep_all`` says whether parameters keep theirs, too.
     """
 
@@ -129,7 +129,7 @@ class Reducer:
         self.where = {i: bucket for bucket in self.buckets for i in bucket.members}
 
     def own_parts(self, *, keep_all: bool) -> list[Part]:
-        """Cut all buckets into a part per rank; the chunks of parameters in this rank's part."""
+        """Cut each bucket into a part per rank; the chunks of parameters in this rank's parts."""
         self.keep_all, self._is_ordered = keep_all, True
         self._make(range(len(self.parameters) - 1, -1, -1), self.group.size)
         self.owned = [Part(i, where, Parameter(array_of(self.parameters[i]).reshape(-1)[where]))
@@ -215,7 +215,7 @@ class Reducer:
             self._store(part.tensor, gradients[part.index], adds=not self.keep_all)
 
     def _store(self, tensor: Tensor, array: np.ndarray | None, *, adds: bool = False) -> None:
-        """Let the mean over the ranks be the gradient, or with ``adds`` more of it."""
+        """Set the gradient to the mean over the ranks; with ``adds``, add the mean to it."""
         if array is None:
             if not adds:
                 tensor.grad = None
@@ -233,7 +233,7 @@ class Reducer:
         self._make(self.group.broadcast(order).tolist(), 1)
 
     def reduce(self) -> None:
-        """Average the gradients that are there: after a compiled program left them."""
+        """Average the gradients that a compiled program left in ``grad``."""
         flush(*[node_of(p.grad) for p in self.parameters if p.grad is not None])
         self._begin()
         for bucket in self.buckets:
@@ -242,14 +242,14 @@ class Reducer:
         self._runs = False
 
     def refresh(self) -> None:
-        """Take the present values of the parameters, of which a checkpoint may have been read."""
+        """Copy the parameters to the owned parts: a checkpoint may have been loaded."""
         for part in self.owned:
             parameter = self.parameters[part.index]
             part.tensor.data = Tensor(array_of(parameter).reshape(-1)[part.where]).to(
                 parameter.device)
 
     def gather(self) -> None:
-        """Give all ranks the parameters as their owners have them."""
+        """Send the owned parts to all ranks."""
         own = {part.index: array_of(part.tensor) for part in self.owned}
         started = []
         for bucket in self.buckets:
@@ -271,7 +271,7 @@ class Reducer:
 
 
 def _nothing() -> None:
-    """Go on: that gradients are evaluated is all."""
+    """Continue: the gradients only had to be evaluated."""
 
 
 def broadcast_values(tensors: Sequence[Tensor], group: Communicator) -> None:

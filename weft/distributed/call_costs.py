@@ -1,4 +1,4 @@
-"""What calls take on one device: the roofline of the target's cost model, from their types."""
+"""The seconds of calls on one device, by the roofline of the target's cost model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``DataParallel``: each rank computes on a part of the batch, and gradients are averaged."""
+"""``DataParallel``: each rank computes a part of the batch, and gradients are averaged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.support.errors import InvalidInputError
 class DataParallel(Module):
     """A module that every rank has, and whose gradients are the averages over all ranks.
 
-    Parameters and buffers start as those of rank 0. The gradients travel in buckets of
+    Parameters and buffers start as those of rank 0. The gradients are reduced in buckets of
     ``bucket_bytes`` while ``backward`` goes on. Parameters that a rank did not use count as zeros
     there; those that none used have no gradient. With a deterministic communicator the averages
     have the bits of one rank that accumulates the gradients of all parts in the order of ranks,
@@ -78,9 +78,9 @@ class DataParallel(Module):
         """A compiled training step: one program for the gradients, one for the update.
 
         ``loss(*batch)`` calls this module. Between the programs the gradients are averaged, bucket
-        by bucket. With ``overlap`` the backward pass is a program per bucket, and buckets travel
-        while it goes on. Python then arranges it anew in each step, which is worth it where the
-        exchange takes longer than that.
+        by bucket. With ``overlap`` the backward pass is a program per bucket, and buckets are
+        reduced while it goes on. Python then schedules the programs anew in each step, which pays
+        where the exchange takes longer.
         """
         @train_step
         def gradients(*batch: Any) -> Tensor:

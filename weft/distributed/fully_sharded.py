@@ -1,4 +1,4 @@
-"""Modules whose parameters are cut over the ranks, and whole only while they are used."""
+"""Modules whose parameters are sharded over the ranks, and whole only while they are used."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class FullySharded(Module):
 
     The whole parameters are gathered for a forward or backward pass and released after it; in
     between, activations inside of the module are not kept but computed again. Wrap each layer of a
-    model, and give ``model.parameters()`` to an optimiser that moves elements one by one (SGD,
-    Adam). Random layers (dropout) inside draw anew in the backward pass: put them outside.
+    model, and give ``model.parameters()`` to an elementwise optimiser (SGD, Adam). Random layers
+    (dropout) inside draw anew in the backward pass: put them outside.
     """
 
     def __init__(self, module: Module, group: Communicator | None = None) -> None:
@@ -111,18 +111,18 @@ class FullySharded(Module):
         return _Unit.apply(self.shard, self, *args)  # type: ignore[no-any-return]
 
     def gather(self) -> None:
-        """Take the parts of all ranks."""
+        """Gather the whole parameters from all ranks."""
         flat = self.group.all_gather(array_of(self.shard))
         for parameter, (_, shape, a, b) in zip(self.tensors, self.ranges(), strict=True):
             parameter.data = Tensor(flat[a:b].reshape(shape)).to(self.shard.device)
 
     def release(self) -> None:
-        """Give back what belongs to other ranks."""
+        """Free the whole parameters."""
         for parameter in self.tensors:
             parameter.data = Tensor(np.zeros(0, self.shard.dtype.numpy))
 
     def scattered(self, gradients: list[np.ndarray | None]) -> Tensor:
-        """Average the gradients over the ranks, and return the part of this rank."""
+        """Average the gradients over the ranks; the part of this rank."""
         flat = np.zeros(self.length * self.group.size, self.shard.dtype.numpy)
         for gradient, (_, _, a, b) in zip(gradients, self.ranges(), strict=True):
             if gradient is not None:

@@ -1,4 +1,4 @@
-"""What one device of a mesh holds: its parts of arrays, and its program."""
+"""The parts of arrays and the program of one device of a mesh."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.ir import Call, Constant, Expr, Function, IRModule, Var, infer_expr, post_order
 from weft.ir.sharding import Mesh, Sharding
-from weft.ir.visitor import children, rebuild
+from weft.ir.visitor import children, replace_children
 from weft.transform.sharding.costs import collective_name
 from weft.transform.sharding.pad_axes import padded_array
 from weft.transform.sharding.partition import Partitioned
@@ -63,8 +63,7 @@ def _of_device(fn: Function, params: tuple[Var, ...], weights: Mapping[Expr, Exp
     made: dict[Expr, Expr] = {**{p: p for p in params}, **weights}
     for node in post_order(fn.body):
         if node not in made:
-            inner = [made[c] for c in children(node)]
-            new = rebuild(node, inner, checked_type=node.checked_type) if inner else node
+            new = replace_children(node, [made[c] for c in children(node)])
             if isinstance(new, Call) and collective_name(node) == "local_part":
                 attrs: Any = new.attrs
                 new = infer_expr(on_device(new, [new.args[0]] * attrs.size,

@@ -24,7 +24,7 @@ _DTYPES = ("float32", "float64", "float16", "int64", "int32")
 
 
 def schedule(stage: int, stages: int, micro_batches: int) -> list[Action]:
-    """What a stage does, in order."""
+    """The passes of a stage, in order."""
     warm_up = min(stages - 1 - stage, micro_batches)
     order = [("F", i) for i in range(warm_up)]
     for i in range(micro_batches - warm_up):
@@ -33,7 +33,7 @@ def schedule(stage: int, stages: int, micro_batches: int) -> list[Action]:
 
 
 def timetable(stages: int, micro_batches: int, backward_cost: int = 2) -> list[list[Action | None]]:
-    """What each stage does in each unit of time; a backward pass takes ``backward_cost`` units."""
+    """The pass of each stage in each unit of time; backward takes ``backward_cost`` units."""
     orders = [schedule(s, stages, micro_batches) for s in range(stages)]
     ends: dict[tuple[str, int, int], int] = {}
     rows: list[list[Action | None]] = [[] for _ in range(stages)]

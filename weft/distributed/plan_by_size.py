@@ -92,7 +92,7 @@ class PlanBySize:
 
 
 class ModuleBySize:
-    """What all devices compute, for inputs of any size; each size is compiled at its first call."""
+    """The program of all devices for any size; each size is compiled at its first call."""
 
     def __init__(self, plan: PlanBySize, devices: Sequence[str], options: Mapping[str, Any]
                  ) -> None:

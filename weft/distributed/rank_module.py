@@ -38,7 +38,7 @@ _Wait: TypeAlias = Callable[[], np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """What a step took in a call, and the bytes that this rank received for it."""
+    """The seconds of a step in a call, and the bytes that this rank received for it."""
 
     step: Step
     seconds: float
@@ -46,7 +46,7 @@ class StepTime:
 
 
 class RankModule:
-    """What one rank of a mesh runs: it takes its parts of the inputs and gives its parts.
+    """The module of one rank of a mesh, from its parts of the inputs to its parts of the results.
 
     All ranks call the module at the same time. ``cut`` takes the parts of whole inputs, ``join``
     makes whole results of the parts of all ranks. Of a plan with padding, parts are those of padded
@@ -110,7 +110,7 @@ class RankModule:
         return results if len(results) > 1 else results[0]
 
     def _results(self, block: Block, given: Sequence[Any], times: list[StepTime]) -> list[Any]:
-        """What a block gives, after all its iterations."""
+        """The results of a block, after all its iterations."""
         start = block
         while True:
             values: dict[Expr, Any] = dict(zip(block.params, given, strict=True))

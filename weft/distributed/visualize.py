@@ -79,7 +79,7 @@ def printed(shown: Any, width: int = 110) -> str:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What each call of a plan computes and exchanges, and why."""
+    """The computation and the exchange of each call of a plan, with the reasons."""
 
     part: Partitioned
 

@@ -23,7 +23,7 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, f
 
 def call_maker(model: Any, executor: Executor, timeout: float | None, options: Mapping[str, Any]
                ) -> Callable[[int, Any], Call]:
-    """What makes the call that runs the batch of a number on a worker."""
+    """A function that makes the call for the batch of a number."""
     if isinstance(model, _FUNCTIONS):
         if options:
             raise OptionError("options are for models, not for functions",

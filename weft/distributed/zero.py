@@ -1,4 +1,4 @@
-"""ZeRO: the state of the optimiser, and gradients, on one rank each (Rajbhandari et al. 2020)."""
+"""ZeRO: ranks share the optimiser's state and the gradients (Rajbhandari et al. 2020)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from weft.support.errors import OptionError
 
 
 class ZeroOptimizer:
-    """An optimiser whose ranks each move a part of the parameters and give it to the others.
+    """An optimiser of which each rank updates a part of the parameters and sends it to the others.
 
     The flattened parameters are cut into equal parts. ``make(parts)`` makes the optimiser of a
-    rank's chunks of parameters (``parts``), which has to move elements one by one (SGD, Adam).
-    Stage 1 keeps only the state of these; stage 2 their gradients, too: after ``backward``, these
-    are the ``grad`` of ``parts``, and the parameters themselves have none.
+    rank's chunks of parameters (``parts``), which has to be elementwise (SGD, Adam). In stage 1 a
+    rank keeps only the state of its chunks, in stage 2 only their gradients, too: after
+    ``backward`` these are the ``grad`` of ``parts``, and the parameters themselves have none.
     """
 
     is_sharded: ClassVar[bool] = True  # a checkpoint takes the state of each rank
@@ -47,7 +47,7 @@ class ZeroOptimizer:
             tensor.grad = None
 
     def step(self) -> None:
-        """Move this rank's parameters, and take those of the others."""
+        """Update this rank's chunks of parameters, and gather those of the others."""
         if self.optimizer is not None:
             self.reducer.refresh()
             self.optimizer.step()

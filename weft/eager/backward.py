@@ -385,4 +385,3 @@ def _hooked(hooks: dict[int, Callable[[Any], Any]] | None, gradient: Arriving) -
         if replaced is not None:
             gradient = node_of(replaced)
     return gradient
-

@@ -241,4 +241,3 @@ def _named(call: Any, name: str, text: str, signature: inspect.Signature) -> Cal
     call.__module__ = sys._getframe(2).f_globals["__name__"]  # noqa: SLF001 - as namedtuple does
     call.__signature__ = signature
     return call
-

@@ -27,19 +27,12 @@ def open_traced(model: Any, examples: Examples, _: ImportOptions) -> Source:
     The program has the sizes of the examples, which are positional or by name. Its weights have
     the names of the module.
     """
-    if isinstance(model, TrainStep):
-        raise InvalidModelError("a training step is compiled by its first call",
-                                where=model.__name__,  # type: ignore[attr-defined]
-                                help="call it; step.export(path) then writes it with its state")
     where = type(model).__name__
+    _check_model(model, where)
     if examples is None:
         raise OptionError("a module or function of tensors needs example_inputs", where=where,
                           got="no example_inputs",
                           help="weft.compile(model, example_inputs=(x,)) has the sizes of x")
-    if getattr(model, "training", False):
-        raise InvalidModelError("the module is in training mode", where=where,
-                                help="call model.eval() first; weft.train_step compiles a step "
-                                     "of training")
     named = examples if isinstance(examples, Mapping) else {}
     given = () if named else (examples,) if isinstance(examples, (Cell, np.ndarray)) \
         else tuple(examples)
@@ -57,6 +50,17 @@ def open_traced(model: Any, examples: Examples, _: ImportOptions) -> Source:
 
     with no_grad():
         return TracedSource(_with_names(trace(call, *given, **named), model))
+
+
+def _check_model(model: Any, where: str) -> None:
+    if isinstance(model, TrainStep):
+        raise InvalidModelError("a training step is compiled by its first call",
+                                where=model.__name__,  # type: ignore[attr-defined]
+                                help="call it; step.export(path) then writes it with its state")
+    if getattr(model, "training", False):
+        raise InvalidModelError("the module is in training mode", where=where,
+                                help="call model.eval() first; weft.train_step compiles a step "
+                                     "of training")
 
 
 class TracedSource(ProgramSource):

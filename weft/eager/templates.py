@@ -255,4 +255,3 @@ def _constant(data: np.ndarray, spec: Spec, where: device) -> Node:
     if data.ndim == 0:
         return number_node(data.item(), spec.dtype)
     return value_node(copied(np.ascontiguousarray(data), CPU, where), spec.dtype, where)
-

@@ -1,4 +1,4 @@
-"""Arrays whose elements are computed when they are read, so that large weights are made once.
+"""Arrays whose elements are computed when they are read, so that large weights are stored once.
 
 New memory costs more than the arithmetic on it. A weight that a pass scales or pads is therefore
 not stored: the steps that transpose and pack it are views of its operands, and the memory of the
@@ -8,7 +8,7 @@ program is the first place where its elements are written.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -17,14 +17,14 @@ import numpy as np
 # Smaller arrays are computed at once.
 MIN_BYTES = 1 << 20
 # Columns of a transposed matrix that are computed at once.
-STRIP = 16
+_COLUMNS = 16
 
 
-class Deferred:
+class Deferred(ABC):
     """A read-only array whose elements are computed when they are read.
 
-    ``shape`` and ``dtype`` are known. Views, made by ``reshape``, ``transpose`` and indices of the
-    first axis, compute nothing where their operands have such views.
+    ``reshape``, ``transpose`` and indices of the first axis give views, which compute nothing
+    unless their operands have no such views.
     """
 
     __slots__ = ("dtype", "shape")
@@ -83,7 +83,7 @@ Array: TypeAlias = "np.ndarray | Deferred"
 
 
 class Product(Deferred):
-    """``source * factor``, of one shape and dtype, whose elements are known to be finite."""
+    """``source * factor``, of one shape and dtype, with finite elements only."""
 
     __slots__ = ("_source", "factor")
 
@@ -119,12 +119,12 @@ class Product(Deferred):
     def write(self, to: np.ndarray) -> None:
         """See ``Deferred``."""
         with np.errstate(all="ignore"):
-            for part in strips(self._source):
+            for part in _blocks(self._source):
                 np.multiply(self._source[part], self.factor[part], out=to[part])
 
 
 class Joined(Deferred):
-    """The rows of ``head``, then those of ``tail``, which has memory of its own."""
+    """The rows of ``head``, followed by those of ``tail``, which has its own memory."""
 
     __slots__ = ("head", "tail")
 
@@ -186,7 +186,7 @@ class Joined(Deferred):
 
 
 def defers(array: Array) -> bool:
-    """Whether an array is large enough that what is computed from it is deferred."""
+    """Whether an array is so large that computations from it are deferred."""
     return array.nbytes >= MIN_BYTES
 
 
@@ -196,7 +196,7 @@ def memory_of(array: Array) -> np.ndarray:
 
 
 def is_finite(array: Array) -> bool:
-    """Whether an array has floats of a dtype of NumPy, and no infinities and NaN."""
+    """Whether an array has a floating-point dtype of NumPy, and neither infinities nor NaN."""
     if isinstance(array, Product):
         return True
     return array.dtype.kind == "f" and bool(np.isfinite(np.asarray(array)).all())
@@ -207,13 +207,14 @@ def copy_elements(to: np.ndarray, source: Array) -> None:
     if isinstance(source, Deferred):
         source.write(to)
         return
-    for part in strips(source):
+    for part in _blocks(source):
         np.copyto(to[part], source[part])
 
 
-def strips(source: np.ndarray) -> Iterable[tuple[Any, ...]]:
-    """Indices of the parts in which to read an array: the rows of a part stay in the caches."""
-    if source.ndim > 1 and source.shape[-1] > STRIP and source.strides[-1] != source.itemsize \
+def _blocks(source: np.ndarray) -> Iterable[tuple[Any, ...]]:
+    """Indices of blocks in which to read an array: the lines of a block stay in the caches."""
+    if source.ndim > 1 and source.shape[-1] > _COLUMNS and source.strides[-1] != source.itemsize \
             and source.itemsize in source.strides:
-        return [(..., slice(first, first + STRIP)) for first in range(0, source.shape[-1], STRIP)]
+        return [(..., slice(first, first + _COLUMNS))
+                for first in range(0, source.shape[-1], _COLUMNS)]
     return ((...,),)

@@ -1,4 +1,4 @@
-"""What an artifact holds: its entry points, their native programs and portable forms, by members.
+"""The contents of an artifact: entry points, their native programs and portable forms, by members.
 
 ``artifact.json`` is the head: it lists the entry points and holds the SHA-256 of every member. The
 weights of all native programs are in ``constants.bin``. A native program is a folder with
@@ -17,6 +17,7 @@ from dataclasses import asdict, field
 from typing import Any
 
 from weft.runtime.artifact_format import digest
+from weft.runtime.json_fields import as_text
 from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError
 
@@ -125,22 +126,16 @@ def _head_digest(plain: Mapping[str, Any]) -> str:
 def _contents(plain: Mapping[str, Any]) -> Contents:
     if plain["checksums"].get(HEAD) != _head_digest(plain):
         raise ArtifactError("a damaged artifact", where=HEAD, got="another checksum")
-    entries = {_text(name): _entry(value) for name, value in plain["entries"].items()}
+    entries = {as_text(name): _entry(value) for name, value in plain["entries"].items()}
     if not entries:
         raise ValueError("no entry points")
-    checksums = {_text(k): _text(v) for k, v in plain["checksums"].items()}
-    return Contents(entries, _text(plain["weft_version"]), _text(plain["kind"]),
+    checksums = {as_text(k): as_text(v) for k, v in plain["checksums"].items()}
+    return Contents(entries, as_text(plain["weft_version"]), as_text(plain["kind"]),
                     dict(plain["facts"]), checksums)
 
 
 def _entry(plain: Mapping[str, Any]) -> EntryPoint:
     portable = plain["portable"]
     form = None if portable is None else PortableForm(
-        _text(portable["program"]), dict(portable["options"]), dict(portable["initial"]))
-    return EntryPoint(tuple(map(_text, plain["programs"])), form, _text(plain["signature"]))
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not text")
-    return value
+        as_text(portable["program"]), dict(portable["options"]), dict(portable["initial"]))
+    return EntryPoint(tuple(map(as_text, plain["programs"])), form, as_text(plain["signature"]))

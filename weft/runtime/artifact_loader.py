@@ -40,7 +40,7 @@ class PortableProgram:
 
 
 class Rebuilder(Protocol):
-    """What compiles the portable form of an artifact for this machine.
+    """Compiles the portable form of an artifact for this machine.
 
     Raises ``ArtifactError`` if no compiler is installed.
     """
@@ -50,7 +50,7 @@ class Rebuilder(Protocol):
         ...
 
     def specialize(self, target: TargetSpec) -> Any:
-        """What compiles kernels of the virtual machine for sizes that no file has met."""
+        """The compiler of kernels of the virtual machine for sizes without a compiled kernel."""
         ...
 
 
@@ -94,7 +94,7 @@ class Loader:
 
     @property
     def contents(self) -> Contents:
-        """What the file holds."""
+        """The contents of the file."""
         return self._file.contents
 
     def entry_point(self, name: str) -> Executable:
@@ -138,7 +138,7 @@ class Loader:
         return made
 
     def _rebuild(self, entry: EntryPoint) -> Callable[[], Executable] | None:
-        """What compiles the portable form, where there is one and a compiler may be installed."""
+        """The compiler of the portable form, if there is one and a compiler may be installed."""
         form = entry.portable
         return None if form is None or self._rebuilder is None else partial(self.compiled, form)
 

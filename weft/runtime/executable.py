@@ -139,7 +139,7 @@ class Executable(WithWeights):
         return 0 if self.launcher is None else self.launcher.arena_nbytes
 
     def memory(self) -> MemoryUse:
-        """What the module keeps between calls: ``print(mod.memory())`` shows a table.
+        """The memory that the module keeps between calls: ``print(mod.memory())`` shows a table.
 
         Weights, states, the memory of results that were freed, code, and arenas for intermediate
         results; those of programs that calls have compiled for their sizes are included.

@@ -1,8 +1,8 @@
-"""Kernels for the sizes that calls have most often, made by a thread beside the program.
+"""Kernels for the most frequent sizes of calls, built by a thread beside the program.
 
 A kernel for all sizes computes bounds and masks that a kernel for one size has as constants. An
-executable with ``WEFT_SPECIALIZE_AFTER`` counts its calls by their shapes. Shapes that have been
-met that often are given to the compiler, whose code takes its place between two calls.
+executable with ``WEFT_SPECIALIZE_AFTER`` counts its calls by their shapes. The compiler gets the
+shapes that occurred that often; its code replaces the old one between two calls.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from weft.runtime.launchers import Launch
     from weft.runtime.programs_by_size import Shapes
 
-# Each has code of its own for most kernels.
+# Sizes with kernels of their own; each has code of its own for most kernels.
 MOST_SIZES = 4
-# Shapes that are counted at a time; a model may meet any number of them.
+# Shapes that are counted at a time; calls may have any number of them.
 MOST_COUNTED = 1024
 
 
@@ -41,7 +41,7 @@ class FrequentSizes:
         self.improvement: Improvement | None = None
 
     def note(self, shapes: Shapes, launch: Launch) -> None:
-        """Count a call; kernels for its sizes are started if there have been enough."""
+        """Count a call; start kernels for its sizes after enough calls with them."""
         if len(self._calls) > MOST_COUNTED:
             self._calls.clear()
         count = self._calls[shapes] = self._calls[shapes] + 1  # other threads may clear them
@@ -65,17 +65,17 @@ class FrequentSizes:
             improvement.start(owner)
 
     def close(self) -> None:
-        """Start no more kernels: they would be those of the program of before."""
+        """Start no more kernels: they would belong to a program that is no longer used."""
         with self._lock:
             self._is_closed = True
 
     def renewed(self, owner: Executable) -> FrequentSizes:
-        """The like for the program that ``owner`` continues with, from the first call on."""
+        """New counts for the program that ``owner`` continues with."""
         return FrequentSizes(owner, self._after)
 
     @property
     def text(self) -> str:
-        """The state, for ``explain``; empty without such sizes."""
+        """The state for ``explain``; empty without such sizes."""
         if self.improvement is None:
             return ""
         found = "; ".join(", ".join(f"{name}={size}" for name, size in sorted(one.items()))

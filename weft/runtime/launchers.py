@@ -1,4 +1,4 @@
-"""What runs a loaded program: launchers, found by the name that the manifest states.
+"""Launchers, which run a loaded program; the manifest states the name of its launcher.
 
 A ``Launcher`` is the code of a program, loaded once; ``Launcher.at`` gives a ``Launch``, the
 program at the sizes of one set of input shapes, which takes arrays and gives arrays. A back end
@@ -123,7 +123,7 @@ class Launch(ABC):
 
     @property
     def makers(self) -> list[Callable[[], Any]]:
-        """What allocates each output, made at the first use: shapes may be symbolic."""
+        """The allocator of each output, made at the first use: shapes may be symbolic."""
         if self._makers is None:
             self._makers = [*map(output_maker, self.sizes.outputs, self.launcher.output_blocks)]
         return self._makers
@@ -337,7 +337,7 @@ class Launcher(ABC):
         return {**regions, "code": code}
 
     def summary(self) -> str:
-        """What the program consists of, for ``repr``."""
+        """The parts of the program, for ``repr``."""
         return f"{len(self.manifest.steps)} kernel calls"
 
 

@@ -31,6 +31,7 @@ from weft.runtime.device import HOST, Device
 from weft.runtime.devices.cpu.thread_pool import MAX_THREADS
 from weft.runtime.devices.sim.description import SimDevice
 from weft.runtime.dtypes import numpy_dtype
+from weft.runtime.json_fields import as_int, as_size, as_text
 from weft.runtime.sizes import Size, SymbolSpec, is_entry_name, names_in, parsed
 from weft.runtime.vm.plain import from_plain, to_plain
 from weft.runtime.vm.program import VmProgram
@@ -214,50 +215,60 @@ def check_manifest(manifest: Manifest) -> None:
     arena = manifest.arena_bytes if isinstance(manifest.arena_bytes, int) else 0
     sizes = (arena, manifest.constants_bytes)
     if min(sizes) < 0 or max(sizes) >= 1 << 48:
-        raise ArtifactError("a damaged manifest", where="sizes of arena and constants", got=sizes)
+        raise _damaged("sizes of arena and constants", sizes)
     _check_symbols(manifest)
     kinds = (*ARGUMENT_KINDS, *(arena.space for arena in manifest.arenas))
     if len(set(kinds)) < len(kinds):
-        raise ArtifactError("a damaged manifest", where="names of arenas",
-                            got=", ".join(arena.space for arena in manifest.arenas))
-    limits = {"input": len(manifest.inputs), "output": len(manifest.outputs),
-              "const": manifest.constants_bytes + 1, "arena": arena + 1,
-              "slot": len(manifest.sizes), "size": len(manifest.sizes),
-              "state": len(manifest.states),
-              **{arena.space: arena.nbytes + 1 if isinstance(arena.nbytes, int) else 0
-                 for arena in manifest.arenas}}
+        raise _damaged("names of arenas", ", ".join(arena.space for arena in manifest.arenas))
+    _check_arguments(manifest, {
+        "input": len(manifest.inputs), "output": len(manifest.outputs),
+        "const": manifest.constants_bytes + 1, "arena": arena + 1,
+        "slot": len(manifest.sizes), "size": len(manifest.sizes), "state": len(manifest.states),
+        **{arena.space: arena.nbytes + 1 if isinstance(arena.nbytes, int) else 0
+           for arena in manifest.arenas}})
+    _check_devices(manifest)
+    if manifest.vm is not None:
+        _check_symbolic(manifest.vm)
+    _check_tensors(manifest)
+    if manifest.threads is not None and not 1 <= manifest.threads <= MAX_THREADS:
+        raise _damaged("threads", manifest.threads, expected=f"1 to {MAX_THREADS}")
+
+
+def _damaged(where: str, got: object = None, expected: str | None = None) -> ArtifactError:
+    return ArtifactError("a damaged manifest", where=where, got=got, expected=expected)
+
+
+def _check_arguments(manifest: Manifest, limits: Mapping[str, int]) -> None:
+    """Raise ``ArtifactError`` for arguments, counts and jumps beyond the limits of their kinds."""
     for step in manifest.steps:
         variants = (argument for variant in step.variants for argument in variant.args)
         for kind, value in (*step.args, *(condition for condition, _ in step.guards), *variants):
             if not 0 <= value < limits.get(kind, 0):
-                raise ArtifactError("a damaged manifest", where=f"arguments of {step.symbol}",
-                                    got=f"{kind} {value}")
+                raise _damaged(f"arguments of {step.symbol}", f"{kind} {value}")
     for count in manifest.counts:
         kind, value = count.counts
         if not 0 <= value < limits.get(kind, 0) or not 0 <= count.at < len(manifest.steps) \
                 or manifest.steps[count.at].guards or count.which < 0:
-            raise ArtifactError("a damaged manifest", where=f"size {count.name}", got=count)
+            raise _damaged(f"size {count.name}", count)
     for jump in manifest.jumps:
         inside = all(0 <= value < limits[kind] for (kind, value), _ in jump.guards)
         if not (inside and 0 <= jump.to <= jump.at <= len(manifest.steps)):
-            raise ArtifactError("a damaged manifest", where="jumps", got=jump)
-    _check_devices(manifest)
-    if manifest.vm is not None:
-        _check_symbolic(manifest.vm)
+            raise _damaged("jumps", jump)
+
+
+def _check_tensors(manifest: Manifest) -> None:
+    """Raise ``ArtifactError`` for constants and states outside the memory of constants."""
     for constant in manifest.constants:
         if constant.offset < 0 or constant.offset + constant.nbytes > manifest.constants_bytes:
-            raise ArtifactError("a damaged manifest", where="constants", got=constant)
+            raise _damaged("constants", constant)
     for tensor in (*manifest.inputs, *manifest.outputs, *manifest.states):
         numpy_dtype(tensor.dtype)
     if len(manifest.initial) not in (0, len(manifest.states)) or any(
             offset < 0 or offset + state.nbytes > manifest.constants_bytes
             for state, offset in zip(manifest.states, manifest.initial, strict=False)):
-        raise ArtifactError("a damaged manifest", where="initial", got=manifest.initial)
+        raise _damaged("initial", manifest.initial)
     if any(not isinstance(size, int) for state in manifest.states for size in state.shape):
-        raise ArtifactError("a damaged manifest", where="states", got=manifest.states)
-    if manifest.threads is not None and not 1 <= manifest.threads <= MAX_THREADS:
-        raise ArtifactError("a damaged manifest", where="threads", got=manifest.threads,
-                            expected=f"1 to {MAX_THREADS}")
+        raise _damaged("states", manifest.states)
 
 
 def _check_symbolic(program: VmProgram) -> None:
@@ -266,7 +277,7 @@ def _check_symbolic(program: VmProgram) -> None:
         inner = Manifest.from_json(form.text)
         if len(inner.steps) != 1 or inner.vm is not None \
                 or len(inner.inputs) != program.kernels[form.number].num_inputs:
-            raise ArtifactError("a damaged manifest", where=f"kernel {form.number}")
+            raise _damaged(f"kernel {form.number}")
 
 
 def _check_devices(manifest: Manifest) -> None:
@@ -274,26 +285,24 @@ def _check_devices(manifest: Manifest) -> None:
     known = {HOST, *(one.device for one in manifest.devices)}
     for at, step in enumerate(manifest.steps):
         if any(before >= at for before in step.waits):
-            raise ArtifactError("a damaged manifest", where=f"waits of {step.symbol}",
-                                got=step.waits)
+            raise _damaged(f"waits of {step.symbol}", step.waits)
         if manifest.devices and not {step.device, step.source} <= known:
-            raise ArtifactError("a damaged manifest", where=f"device of {step.symbol}",
-                                got=step.device)
+            raise _damaged(f"device of {step.symbol}", step.device)
 
 
 def _check_symbols(manifest: Manifest) -> None:
     """Raise ``ArtifactError`` for sizes over unknown symbols, and symbols without an input."""
     known = {symbol.name for symbol in manifest.symbols}
     if len(known) < len(manifest.symbols) or any(map(is_entry_name, known)):
-        raise ArtifactError("a damaged manifest", where="names of symbols", got=manifest.symbols)
+        raise _damaged("names of symbols", manifest.symbols)
     for symbol in manifest.symbols:
         inputs = manifest.inputs[symbol.input : symbol.input + 1]
         if not inputs or not 0 <= symbol.axis < len(inputs[0].shape) or symbol.scale < 1 \
                 or symbol.multiple < 1 or symbol.low < 0:
-            raise ArtifactError("a damaged manifest", where=f"symbol {symbol.name}", got=symbol)
+            raise _damaged(f"symbol {symbol.name}", symbol)
     for count in manifest.counts:
         if count.name in known or is_entry_name(count.name):
-            raise ArtifactError("a damaged manifest", where="names of symbols", got=count)
+            raise _damaged("names of symbols", count)
         _check_names(count.name, count.bound, {symbol.name for symbol in manifest.symbols})
         known.add(count.name)
     if manifest.vm is None:
@@ -314,16 +323,16 @@ def _check_symbols(manifest: Manifest) -> None:
             _check_names(step.symbol, step.bytes_moved, known)
     if any(not 0 <= test.size < len(manifest.sizes) or test.multiple < 1
            for step in manifest.steps for variant in step.variants for test in variant.tests):
-        raise ArtifactError("a damaged manifest", where="variants of kernels")
+        raise _damaged("variants of kernels")
 
 
 def _check_names(where: str, size: Size, known: AbstractSet[str]) -> None:
     unknown = names_in(size) - known
     if unknown:
-        raise ArtifactError("a damaged manifest", where=where, got=", ".join(sorted(unknown)))
+        raise _damaged(where, ", ".join(sorted(unknown)))
 
 
-# What is left out of the text at these values, by class.
+# Fields that the text omits if they have these values, by class.
 _DEFAULTS: dict[type, Mapping[str, Any]] = {
     Manifest: {"threads": None, "launched_by": MAIN_SYMBOL, "arenas": (), "symbols": (),
                "sizes": (), "states": (), "initial": (), "nonnegative": (), "counts": (),
@@ -347,33 +356,33 @@ def _fields_of(record: Any) -> dict[str, Any]:
 
 def _manifest(plain: Mapping[str, Any]) -> Manifest:
     target = plain["target"]
-    spaces = tuple(_text(arena["space"]) for arena in plain.get("arenas", ()))
+    spaces = tuple(as_text(arena["space"]) for arena in plain.get("arenas", ()))
     return Manifest(
         inputs=tuple(_tensor(t) for t in plain["inputs"]),
         outputs=tuple(_tensor(t) for t in plain["outputs"]),
-        target=TargetSpec(_text(target["triple"]), _text(target["cpu"]),
-                          tuple(_text(name) for name in target["features"]),
-                          _text(target.get("kind", "cpu"))),
+        target=TargetSpec(as_text(target["triple"]), as_text(target["cpu"]),
+                          tuple(as_text(name) for name in target["features"]),
+                          as_text(target.get("kind", "cpu"))),
         arena_bytes=_size(plain["arena_bytes"]),
-        constants_bytes=_whole(plain["constants_bytes"]),
+        constants_bytes=as_size(plain["constants_bytes"]),
         steps=tuple(_step(s, spaces) for s in plain["steps"]),
-        jumps=tuple(BackJump(_whole(j["at"]), _whole(j["to"]), _conditions(j["guards"], spaces))
+        jumps=tuple(BackJump(as_size(j["at"]), as_size(j["to"]), _conditions(j["guards"], spaces))
                     for j in plain.get("jumps", ())),
-        constants=tuple(ConstantSpec(_whole(c["offset"]), _text(c["dtype"]),
-                                     tuple(map(_whole, c["shape"]))) for c in plain["constants"]),
+        constants=tuple(ConstantSpec(as_size(c["offset"]), as_text(c["dtype"]),
+                                     tuple(map(as_size, c["shape"]))) for c in plain["constants"]),
         output_is_tuple=bool(plain["output_is_tuple"]),
-        weft_version=_text(plain["weft_version"]),
-        checksums={_text(k): _text(v) for k, v in plain["checksums"].items()},
+        weft_version=as_text(plain["weft_version"]),
+        checksums={as_text(k): as_text(v) for k, v in plain["checksums"].items()},
         vm=from_plain(plain["vm"], len(plain["constants"])) if "vm" in plain else None,
-        threads=_whole(plain["threads"]) if "threads" in plain else None,
-        launched_by=_text(plain.get("launched_by", MAIN_SYMBOL)),
-        arenas=tuple(ArenaSpec(_text(a["space"]), _size(a["nbytes"]), _device(a["device"]),
-                               _whole(a["alignment"])) for a in plain.get("arenas", ())),
-        symbols=tuple(SymbolSpec(_text(s["name"]), **_wholes(s, "name"))
+        threads=as_size(plain["threads"]) if "threads" in plain else None,
+        launched_by=as_text(plain.get("launched_by", MAIN_SYMBOL)),
+        arenas=tuple(ArenaSpec(as_text(a["space"]), _size(a["nbytes"]), _device(a["device"]),
+                               as_size(a["alignment"])) for a in plain.get("arenas", ())),
+        symbols=tuple(SymbolSpec(as_text(s["name"]), **_wholes(s, "name"))
                       for s in plain.get("symbols", ())),
         sizes=tuple(map(_size, plain.get("sizes", ()))),
         states=tuple(map(_tensor, plain.get("states", ()))),
-        initial=tuple(map(_whole, plain.get("initial", ()))),
+        initial=tuple(map(as_size, plain.get("initial", ()))),
         nonnegative=tuple(map(_size, plain.get("nonnegative", ()))),
         counts=tuple(_count(count, spaces) for count in plain.get("counts", ())),
         devices=tuple(_sim_device(one) for one in plain.get("devices", ())),
@@ -382,38 +391,38 @@ def _manifest(plain: Mapping[str, Any]) -> Manifest:
 
 
 def _fallback(plain: Mapping[str, Any]) -> Fallback:
-    return Fallback(_text(plain["what"]), _text(plain["cause"]), _text(plain["cost"]),
-                    _text(plain["cure"]), listed_only=bool(plain["listed_only"]))
+    return Fallback(as_text(plain["what"]), as_text(plain["cause"]), as_text(plain["cost"]),
+                    as_text(plain["cure"]), listed_only=bool(plain["listed_only"]))
 
 
 def _tensor(plain: Mapping[str, Any]) -> TensorSpec:
-    shape = tuple(s if isinstance(s, str) else _whole(s) for s in plain["shape"])
-    return TensorSpec(_text(plain["name"]), _text(plain["dtype"]), shape)
+    shape = tuple(s if isinstance(s, str) else as_size(s) for s in plain["shape"])
+    return TensorSpec(as_text(plain["name"]), as_text(plain["dtype"]), shape)
 
 
 def _count(plain: Mapping[str, Any], spaces: Sequence[str]) -> CountSpec:
     ((counts, _),) = _conditions([(plain["counts"], True)], spaces)
-    return CountSpec(_text(plain["name"]), _whole(plain["at"]), counts, _whole(plain["which"]),
+    return CountSpec(as_text(plain["name"]), as_size(plain["at"]), counts, as_size(plain["which"]),
                      _size(plain["bound"]))
 
 
 def _step(plain: Mapping[str, Any], spaces: Sequence[str]) -> KernelCall:
-    args = tuple((_kind(kind, spaces), _whole(value)) for kind, value in plain["args"])
-    return KernelCall(_text(plain["symbol"]), args, _text(plain["implementation"]),
-                      _text(plain["op"]), _size(plain["flops"]), _size(plain["bytes_moved"]),
+    args = tuple((_kind(kind, spaces), as_size(value)) for kind, value in plain["args"])
+    return KernelCall(as_text(plain["symbol"]), args, as_text(plain["implementation"]),
+                      as_text(plain["op"]), _size(plain["flops"]), _size(plain["bytes_moved"]),
                       _conditions(plain.get("guards", ()), spaces),
                       _device(plain["device"]) if "device" in plain else HOST,
-                      _whole(plain.get("stream", 0)),
+                      as_size(plain.get("stream", 0)),
                       tuple(_variant(v, spaces) for v in plain.get("variants", ())),
                       _seconds(plain.get("seconds", 0.0)),
                       _device(plain["source"]) if "source" in plain else HOST,
-                      tuple(map(_whole, plain.get("waits", ()))), _text(plain.get("spent", "")))
+                      tuple(map(as_size, plain.get("waits", ()))), as_text(plain.get("spent", "")))
 
 
 def _variant(plain: Mapping[str, Any], spaces: Sequence[str]) -> VariantSpec:
-    args = tuple((_kind(kind, spaces), _whole(value)) for kind, value in plain["args"])
+    args = tuple((_kind(kind, spaces), as_size(value)) for kind, value in plain["args"])
     tests = tuple(SizeTest(**_wholes(test)) for test in plain["tests"])
-    return VariantSpec(_text(plain["kernel"]), args, tests, _text(plain["implementation"]),
+    return VariantSpec(as_text(plain["kernel"]), args, tests, as_text(plain["implementation"]),
                        _seconds(plain["seconds"]))
 
 
@@ -425,7 +434,7 @@ def _seconds(value: object) -> float:
 
 def _wholes(plain: Mapping[str, Any], *others: str) -> dict[str, Any]:
     """The fields of a record that are whole numbers, or ``None`` for an end that is open."""
-    return {key: None if key == "high" and value is None else _signed(value)
+    return {key: None if key == "high" and value is None else as_int(value)
             for key, value in plain.items() if key not in others}
 
 
@@ -437,11 +446,11 @@ def _sim_device(plain: Mapping[str, Any]) -> SimDevice:
 
 
 def _device(plain: Mapping[str, Any]) -> Device:
-    return Device(_text(plain["kind"]), _whole(plain["number"]))
+    return Device(as_text(plain["kind"]), as_size(plain["number"]))
 
 
 def _conditions(plain: Iterable[Any], spaces: Sequence[str]) -> tuple[Condition, ...]:
-    return tuple(((_kind(kind, spaces), _whole(value)), bool(expected))
+    return tuple(((_kind(kind, spaces), as_size(value)), bool(expected))
                  for (kind, value), expected in plain)
 
 
@@ -456,22 +465,4 @@ def _size(value: object) -> Size:
     if isinstance(value, str):
         parsed(value)
         return value
-    return _whole(value)
-
-
-def _signed(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is not an integer")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not text")
-    return value
-
-
-def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"{value!r} is not a size")
-    return value
+    return as_size(value)

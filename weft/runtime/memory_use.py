@@ -44,7 +44,7 @@ class MemoryRow:
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """What ``Executable.memory()`` gives; ``str`` of it is the table."""
+    """The result of ``Executable.memory()``; ``str`` gives the table."""
 
     rows: tuple[MemoryRow, ...]
 

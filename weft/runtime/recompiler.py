@@ -30,7 +30,7 @@ class Recompiler(Protocol):
 
     def for_sizes(self, whole: Executable, sizes: Sequence[Mapping[str, int]]
                   ) -> Improvement | None:
-        """What makes the program with kernels for these values of its symbols; the bits are kept.
+        """The build of kernels for these values of the program's symbols, with the same bits.
 
         ``None`` if the program cannot have such kernels.
         """

@@ -40,7 +40,7 @@ class CancellationToken:
 
     @property
     def reason(self) -> str | None:
-        """What ``cancel`` was called with."""
+        """The argument of ``cancel``."""
         return self._reason
 
     def cancel(self, reason: str = "cancelled") -> None:

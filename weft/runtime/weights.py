@@ -52,7 +52,7 @@ class WithWeights:
     def weights(self) -> dict[str, np.ndarray]:
         """The weights by name, as read-only arrays that tell dtype and shape.
 
-        Shapes, positions and other numbers that the program was made for are none.
+        Shapes, positions and other numbers that the program was made for are not weights.
         Raises ``ArtifactError`` for an artifact without a portable form, or without a compiler.
         """
         found: dict[str, np.ndarray] = self._origin().weights()
@@ -91,7 +91,7 @@ class WithWeights:
             self._set(changed_by_adapter(known, *adapter_of(adapter), scale))
 
     def _origin(self) -> Any:
-        """What compiles the model again and knows its weights."""
+        """The compiler of the model, which knows its weights."""
         if hasattr(self.recompiler, "reweighted"):
             return self.recompiler
         if self.rebuild is None:

@@ -454,7 +454,6 @@ def evaluate_expr(e: PrimExpr, values: dict[Var, Any] | None = None) -> Any:
         return names["run"](*values.values())
 
 
-
 def _size(e: PrimExpr, sizes: dict[Any, int]) -> int:
     value = x.int_value(e)
     return value if value is not None else int(evaluate_expr(e, sizes))

@@ -36,7 +36,7 @@ def has_learning() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What is known of a point before it is measured."""
+    """The features and the prediction of a point, known before it is measured."""
 
     features: Sequence[float]
     reference: Sequence[float]  # those of the cost model's choice

@@ -1,4 +1,4 @@
-"""What the process that measures is told: which point of which kernel, and for how long."""
+"""The order that the measuring process gets: which point of which kernel, and for how long."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ SLICE_SECONDS = 30.0  # between two answers of a worker
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one worker found for its kernels."""
+    """The results of one worker for its kernels."""
 
     samples: tuple[Sample, ...]
     winners: tuple[Winner, ...]
@@ -94,11 +94,7 @@ def tune_on(executor: Executor, module: IRModule, records: Path, effort: Effort,
     worker raises.
     """
     shared = Shared.of(pickle.dumps(module))
-    groups = _by_cpu(executor.workers())
-    searches = [_Searching(Share(number, len(workers)), worker.name if len(groups) > 1 else None)
-                for workers in groups.values() for number, worker in enumerate(workers)]
-    if not searches:
-        raise WorkerError("no workers to tune on", help="start workers, or tune on this machine")
+    searches = _searches(executor.workers())
     slices = 1 if watch is None else max(1, round(effort.seconds / SLICE_SECONDS))
     seconds = effort.seconds / slices
 
@@ -114,19 +110,12 @@ def tune_on(executor: Executor, module: IRModule, records: Path, effort: Effort,
     interrupted = False
     with TuningStore(records) as store:
         try:
-            while running:
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    search = running.pop(future)
-                    try:
-                        part = future.result()
-                    except (WorkerError, RunTimeoutError) as error:  # others go on
-                        lost.append(error)
-                        continue
-                    keep(store, part)
-                    if search.take(part) and search.slices < slices:
-                        running[run(search)] = search
-                    if watch is not None:
-                        watch(_report(records, searches, lost))
+            for search, part in _answers(running, lost):
+                keep(store, part)
+                if search.take(part) and search.slices < slices:
+                    running[run(search)] = search
+                if watch is not None:
+                    watch(_report(records, searches, lost))
         except KeyboardInterrupt:
             interrupted = True
             executor.cancel(list(running))
@@ -135,9 +124,34 @@ def tune_on(executor: Executor, module: IRModule, records: Path, effort: Effort,
     return replace(_report(records, searches, lost), interrupted=interrupted)
 
 
+def _searches(workers: Sequence[Worker]) -> list[_Searching]:
+    """A search for each worker; ``WorkerError`` without workers."""
+    groups: dict[tuple[str, frozenset[str]], list[Worker]] = defaultdict(list)
+    for worker in workers:
+        groups[worker.cpu, worker.features].append(worker)
+    if not groups:
+        raise WorkerError("no workers to tune on", help="start workers, or tune on this machine")
+    return [_Searching(Share(number, len(alike)), worker.name if len(groups) > 1 else None)
+            for alike in groups.values() for number, worker in enumerate(alike)]
+
+
+def _answers(running: dict[Future[Part], _Searching], lost: list[WeftError]
+             ) -> Iterator[tuple[_Searching, Part]]:
+    """The answers as they come, while ``running`` has calls; errors of lost workers to ``lost``."""
+    while running:
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            search = running.pop(future)
+            try:
+                part = future.result()
+            except (WorkerError, RunTimeoutError) as error:  # the others go on
+                lost.append(error)
+            else:
+                yield search, part
+
+
 def _report(records: Path, searches: Sequence[_Searching], lost: Sequence[WeftError]
             ) -> TuningReport:
-    """What all workers have found until now."""
+    """The results of all workers until now."""
     parts = [search.found for search in searches]
     notes = dict.fromkeys([note for part in parts for note in part.notes]
                           + [f"a worker was lost: {error.args[0]}" for error in lost])
@@ -154,10 +168,3 @@ def keep(store: TuningStore, part: Part) -> None:
         known = store.winner(winner.cpu, winner.kernel, winner.threads)
         if known is None or winner.gain > known.gain:
             store.set_winner(winner)
-
-
-def _by_cpu(workers: Sequence[Worker]) -> dict[tuple[str, frozenset[str]], list[Worker]]:
-    found: dict[tuple[str, frozenset[str]], list[Worker]] = defaultdict(list)
-    for worker in workers:
-        found[worker.cpu, worker.features].append(worker)
-    return found

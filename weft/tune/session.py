@@ -9,7 +9,7 @@ from dataclasses import field
 from weft.strategy.records import cpu_of
 from weft.support.dataclass import dataclass
 from weft.support.errors import WeftError
-from weft.tune.budget import TunedTask, next_task
+from weft.tune.budget import STALE_ROUNDS, TunedTask, next_task
 from weft.tune.cost_model import LearnedModel
 from weft.tune.measure import Measurement
 from weft.tune.measuring_process import MeasuringProcess
@@ -69,7 +69,7 @@ class Session:
         """One round of a kernel; stops at the time ``end``."""
         search = task.search
         if not task.baseline and not self._measure_baseline(task):
-            search.stale = 1 << 20  # what cannot be measured cannot be tuned
+            search.stale = STALE_ROUNDS  # what cannot be measured cannot be tuned
             return
         before = search.gain
         for candidate in search.propose():

@@ -2,9 +2,8 @@
 
 It holds samples, one for each measured point of a kernel's space, with the features that a learned
 cost model takes, and winners, one for each kernel, CPU and number of threads, which compilations
-read
-(``weft.strategy.records``). SQLite's write-ahead log lets writers and readers of several processes
-work at a time; every change is one transaction, so that a killed process loses at most its last.
+read (``weft.strategy.records``). SQLite's write-ahead log lets several processes read and write at
+a time; every change is one transaction, so that a killed process loses at most its last.
 """
 
 from __future__ import annotations

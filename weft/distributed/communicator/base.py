@@ -12,7 +12,7 @@ from weft.distributed.communicator.health import Health
 from weft.distributed.communicator.pending import Lanes, Pending
 from weft.support.errors import InvalidInputError
 
-# What a reduction does with two arrays. The transports know the same four names.
+# The operation of each reduction on two arrays. The transports know the same four names.
 REDUCTIONS: dict[str, Callable[..., Any]] = {
     "sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 _NATIVE = frozenset(["float32", "float64", "int8", "uint8", "int32", "int64"])

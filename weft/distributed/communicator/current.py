@@ -10,7 +10,7 @@ from weft.distributed.communicator.base import Communicator
 
 
 class Current:
-    """What ``communicator()`` returns: state of the process by nature."""
+    """The communicator of the process, which ``communicator()`` returns."""
 
     def __init__(self) -> None:
         self.of_process: Communicator | None = None

@@ -124,7 +124,7 @@ _WORLDS = itertools.count()  # of this process, one after the other
 
 @functools.cache
 def _stores(rank: int, address: str, port: int) -> tuple[Any, Any]:
-    """Two connections to the store: operations, and signs of life that do not wait for them."""
+    """Two connections to the store: operations, and heartbeats that do not wait for them."""
     dist = _torch_distributed()
     agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     hosts = rank == 0 and not agent

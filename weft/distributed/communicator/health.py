@@ -1,4 +1,4 @@
-"""Signs of life: each rank publishes them, and a rank that waits reads those of the others."""
+"""Heartbeats: each rank publishes its own, and a rank that waits reads those of the others."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any, NoReturn, Protocol
 from weft.distributed.communicator.cpu_time import cpu_seconds
 from weft.support.errors import DistributedError
 
-BEAT_EVERY = 1.0   # seconds between two signs of life
-SILENCE = 10.0     # a rank that gave no sign for so long is dead or stopped
+BEAT_EVERY = 1.0   # seconds between two heartbeats
+SILENCE = 10.0     # a rank without a heartbeat for so long is dead or stopped
 IDLE = 20.0        # a rank outside of any operation that used no CPU for so long hangs
 IDLE_CPU = 0.2     # seconds of CPU time, also of its children, that count as none
 _MOST_FAILURES = 2  # of the board one after the other: a busy machine may answer late once
@@ -33,7 +33,7 @@ class Board(Protocol):
 
 
 class Health:
-    """Signs of life of this rank and the others of the world."""
+    """Heartbeats of this rank and the others of the world."""
 
     def __init__(self, board: Board, rank: int, size: int, timeout: float = TIMEOUT) -> None:
         self.rank, self.size, self.timeout = rank, size, timeout
@@ -48,7 +48,7 @@ class Health:
         self._stop = threading.Event()
         self.publish()
         # The board may be a connection that blocks: only this thread waits for it.
-        self._thread = threading.Thread(target=self._beat, daemon=True, name="weft signs of life")
+        self._thread = threading.Thread(target=self._beat, daemon=True, name="weft heartbeat")
         if board.beats and size > 1:
             self._thread.start()
 
@@ -156,7 +156,7 @@ class Health:
             self._lines[rank] = line, now
         elif now - since > SILENCE and "end" not in state:
             self._fail(rank, f"rank {rank} is dead or stopped", name,
-                       got=f"no sign of life for {now - since:.0f} s from {state['at']}")
+                       got=f"no heartbeat for {now - since:.0f} s from {state['at']}")
         cpu, idle_since = self._idle.get(rank, (state["cpu"], now))
         if state["in"] is not None or abs(state["cpu"] - cpu) > IDLE_CPU:
             cpu, idle_since = state["cpu"], now

@@ -28,7 +28,7 @@ class _Meeting:
 
 
 class _World:
-    """What the threads of one world share; it is their board."""
+    """The state that the threads of one world share; it is their board."""
 
     beats = False
 

@@ -120,5 +120,3 @@ def is_same_size(input: Any, other: Any) -> bool:
 def numel(input: Any) -> int:
     """The number of elements."""
     return input.numel()
-
-

@@ -336,4 +336,3 @@ def diag(input: Any, diagonal: int = 0) -> Tensor:
     zeros = wrap(record("zeros", (), {"shape": (size, size), "dtype": input.dtype.ir}))
     at = np.arange(input.shape[0])
     return wrap(setitem(zeros, (at - min(diagonal, 0), at + max(diagonal, 0)), input))
-

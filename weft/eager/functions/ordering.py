@@ -231,5 +231,3 @@ def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bo
               ) -> Tensor:
     """The index of the bucket of each element, between sorted boundaries."""
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
-
-

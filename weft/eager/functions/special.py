@@ -276,4 +276,3 @@ def frexp(input: Any) -> tuple[Tensor, Tensor]:
     usual = isfinite(size)
     power = where(usual, power, 0.0)
     return mul(x, binary("power", 2.0, mul(power, -1.0))), power.to(int32)
-

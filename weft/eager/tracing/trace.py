@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -173,21 +173,7 @@ def trace_graph(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[
         raise InvalidInputError("a function is traced inside a traced function")
     run = Trace(watch)
     traced = Traced([], [], [], ())
-    flows = itertools.repeat(differentiable) if isinstance(differentiable, bool) \
-        else iter(differentiable)
-
-    def placed(leaf: Any) -> Any:
-        if not isinstance(leaf, Spec):
-            if watch is not None:
-                watch.note(leaf, "an argument")
-            return leaf
-        traced.parameters.append(run.parameter(leaf, differentiable=next(flows, False)))
-        cell = make(traced.parameters[-1])
-        if watch is not None and traced.parameters[-1].grad is not None:  # a leaf, as outside
-            traced.parameters[-1].grad = weakref.ref(cell)
-        traced.arguments.append(cell)
-        return cell
-
+    placed = _placeholders(run, traced, make, differentiable, watch)
     given, named = _mapped(args, placed), _mapped(kwargs, placed)
     MODE.trace = run
     try:
@@ -206,13 +192,40 @@ def trace_graph(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[
     known = {id(leaf) for leaf in leaves if isinstance(leaf, Cell)}
     known |= {id(cell) for cell in traced.arguments}
     del leaves
-    traced.kept = [(cell, first, cell._node) for cell, first in (  # type: ignore[misc]  # noqa: SLF001
-        (ref(), first) for ref, first in run.created)
-        if cell is not None and id(cell) not in known and cell._view is None]  # noqa: SLF001
+    traced.kept = _kept(run, known)
     traced.captured = list(run.captured.values())
     if watch is not None:
         _watched(run, watch, traced)
     return traced
+
+
+def _placeholders(run: Trace, traced: Traced, make: Callable[[Node], Any],
+                  differentiable: Sequence[bool] | bool, watch: Watch | None
+                  ) -> Callable[[Any], Any]:
+    """What replaces a leaf of the arguments: a ``Spec`` by the tensor of a new parameter."""
+    flows = itertools.repeat(differentiable) if isinstance(differentiable, bool) \
+        else iter(differentiable)
+
+    def placed(leaf: Any) -> Any:
+        if not isinstance(leaf, Spec):
+            if watch is not None:
+                watch.note(leaf, "an argument")
+            return leaf
+        traced.parameters.append(run.parameter(leaf, differentiable=next(flows, False)))
+        cell = make(traced.parameters[-1])
+        if watch is not None and traced.parameters[-1].grad is not None:  # a leaf, as outside
+            traced.parameters[-1].grad = weakref.ref(cell)
+        traced.arguments.append(cell)
+        return cell
+
+    return placed
+
+
+def _kept(run: Trace, known: Container[int]) -> list[tuple[Cell, Node, Node]]:
+    """The tensors that were made and still exist, besides those with these ids."""
+    return [(cell, first, cell._node) for cell, first in (  # type: ignore[misc]  # noqa: SLF001
+        (ref(), first) for ref, first in run.created)
+        if cell is not None and id(cell) not in known and cell._view is None]  # noqa: SLF001
 
 
 def _gradients(run: Trace, traced: Traced) -> None:

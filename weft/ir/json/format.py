@@ -211,8 +211,6 @@ class _Writer:
         return None
 
 
-
-
 _SAVE: dict[type, Callable[[_Writer, Any], Record]] = {
     Op: lambda _, e: {"name": e.name},
     expr.GlobalVar: lambda _, e: {"name": e.name},

@@ -29,7 +29,6 @@ from weft.support.errors import AttrsError
 Condition = Callable[[Expr], bool]
 
 
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Term(Operand):
     """Base of patterns. ``name`` captures the match, which must satisfy ``conditions``."""

@@ -93,7 +93,7 @@ class ArrayMemory(ABC):
 
     @abstractmethod
     def statistics(self) -> MemoryStatistics:
-        """What the memory is used for."""
+        """The use of the memory."""
 
     def synchronize(self) -> None:  # noqa: B027 - most devices are done when a call returns
         """Wait until all work of the device is done."""

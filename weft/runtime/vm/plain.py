@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from weft.runtime.dtypes import numpy_dtype
+from weft.runtime.json_fields import as_size, as_text
 from weft.runtime.vm.bytecode import INSTRUCTIONS, Instruction, Role, roles_of
 from weft.runtime.vm.program import (
     SpecialKernel,
@@ -48,10 +49,10 @@ def from_plain(plain: Mapping[str, Any], num_constants: int) -> VmProgram:
     program = VmProgram(
         functions=tuple(_read_function(f) for f in plain["functions"]),
         kernels=tuple(_read_kernel(k) for k in plain["kernels"]),
-        entry=_whole(plain["entry"]),
+        entry=as_size(plain["entry"]),
         returns_value=bool(plain["returns_value"]),
         special=tuple(_read_special(s) for s in plain.get("special", ())),
-        symbolic=tuple(SymbolicKernel(_whole(s["number"]), _text(s["text"]), _counted(s))
+        symbolic=tuple(SymbolicKernel(as_size(s["number"]), as_text(s["text"]), _counted(s))
                        for s in plain.get("symbolic", ())),
     )
     check_program(program, num_constants)
@@ -59,8 +60,8 @@ def from_plain(plain: Mapping[str, Any], num_constants: int) -> VmProgram:
 
 
 def _read_function(plain: Mapping[str, Any]) -> VmFunction:
-    return VmFunction(str(plain["name"]), _whole(plain["num_captured"]),
-                      _whole(plain["num_params"]), _whole(plain["num_registers"]),
+    return VmFunction(str(plain["name"]), as_size(plain["num_captured"]),
+                      as_size(plain["num_params"]), as_size(plain["num_registers"]),
                       tuple(_read_instruction(i) for i in plain["code"]))
 
 
@@ -77,40 +78,34 @@ def _read_field(field: dataclasses.Field[Any], value: Any) -> Any:
     if field.metadata["role"] is Role.TEXT:
         return str(value)
     if str(field.type).startswith("tuple"):
-        return tuple(map(_whole, value))
-    return _whole(value)
+        return tuple(map(as_size, value))
+    return as_size(value)
 
 
 def _read_kernel(plain: Mapping[str, Any]) -> VmKernel:
-    outputs = tuple(TensorForm(_text(o["dtype"]), tuple(map(_whole, o["shape"])))
+    outputs = tuple(TensorForm(as_text(o["dtype"]), tuple(map(as_size, o["shape"])))
                     for o in plain.get("outputs", ()))
     for form in outputs:
         numpy_dtype(form.dtype)
     # Absent in the first artifacts of this format.
-    input_shapes = tuple(tuple(map(_whole, s)) for s in plain.get("input_shapes", ()))
+    input_shapes = tuple(tuple(map(as_size, s)) for s in plain.get("input_shapes", ()))
     kernel = VmKernel(
-        _text(plain["symbol"]), _whole(plain["num_inputs"]), outputs,
-        _whole(plain["workspace_bytes"]), _text(plain["implementation"]), _text(plain["op"]),
-        _whole(plain["flops"]), _whole(plain["bytes_moved"]), _text(plain["source"]),
-        input_shapes, _counted(plain), tuple(map(_whole, plain.get("value_args", ()))))
+        as_text(plain["symbol"]), as_size(plain["num_inputs"]), outputs,
+        as_size(plain["workspace_bytes"]), as_text(plain["implementation"]), as_text(plain["op"]),
+        as_size(plain["flops"]), as_size(plain["bytes_moved"]), as_text(plain["source"]),
+        input_shapes, _counted(plain), tuple(map(as_size, plain.get("value_args", ()))))
     _check_kernel(kernel)
     return kernel
 
 
 def _counted(plain: Mapping[str, Any]) -> tuple[tuple[int, int, int], ...]:
-    return tuple((_whole(o), _whole(a), _whole(n)) for o, a, n in plain.get("counted", ()))
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"not a text: {value!r}")
-    return value
+    return tuple((as_size(o), as_size(a), as_size(n)) for o, a, n in plain.get("counted", ()))
 
 
 def _read_special(plain: Mapping[str, Any]) -> SpecialKernel:
     values = tuple(bytes.fromhex(text).hex() for text in plain["values"])
-    shapes = tuple(tuple(map(_whole, shape)) for shape in plain["shapes"])
-    return SpecialKernel(_whole(plain["number"]), shapes, values, _read_kernel(plain["kernel"]))
+    shapes = tuple(tuple(map(as_size, shape)) for shape in plain["shapes"])
+    return SpecialKernel(as_size(plain["number"]), shapes, values, _read_kernel(plain["kernel"]))
 
 
 def _check_kernel(kernel: VmKernel) -> None:
@@ -119,12 +114,6 @@ def _check_kernel(kernel: VmKernel) -> None:
     valued = all(a < kernel.num_inputs for a in kernel.value_args)
     if not sized or not valued or len(kernel.input_shapes) not in (0, kernel.num_inputs):
         raise ArtifactError("corrupt program", where=kernel.op, got="inconsistent arguments")
-
-
-def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"not an integer: {value!r}")
-    return value
 
 
 def check_program(program: VmProgram, num_constants: int) -> None:

@@ -181,6 +181,5 @@ class _Comparison:
         return True
 
 
-
 def _is_nan(value: object) -> bool:
     return isinstance(value, float) and math.isnan(value)

@@ -24,7 +24,7 @@ from weft.ir import (
     infer_type,
     post_order,
 )
-from weft.ir.visitor import children, is_call_of, rebuild
+from weft.ir.visitor import children, is_call_of, replace_children
 from weft.op.cut_axes import tensor_types
 from weft.support.dataclass import dataclass
 from weft.support.errors import PassError
@@ -149,8 +149,7 @@ def _flat(function: Function) -> tuple[tuple[Var, ...], Expr]:
     body = tensors_and_body(IRModule({"main": function}))[1]
     for node in post_order(body):
         if node not in made:
-            parts = [made[c] for c in children(node)]
-            made[node] = rebuild(node, parts, checked_type=node.checked_type) if parts else node
+            made[node] = replace_children(node, [made[c] for c in children(node)])
     return tuple(flat), made[body]
 
 

@@ -30,7 +30,7 @@ from weft.ir import (
     infer_expr,
     post_order,
 )
-from weft.ir.visitor import children, is_call_of, rebuild
+from weft.ir.visitor import children, is_call_of, replace_children
 from weft.transform.analysis.scopes import Scopes
 from weft.transform.sharding.blocks import Block, Branch, Compute, Repeat, Start, Step, Unit, Wait
 from weft.transform.sharding.costs import is_exchange
@@ -317,8 +317,7 @@ def _called(function: Function, functions: Mapping[str, Function]) -> dict[str, 
 
 
 def _rebuilt(node: Expr, made: Mapping[Expr, Expr]) -> Expr:
-    parts = [made[c] for c in children(node)]
-    return rebuild(node, parts, checked_type=node.checked_type) if parts else node
+    return replace_children(node, [made[c] for c in children(node)])
 
 
 def _is_given(node: Expr, number: int, home: Mapping[Expr, int]) -> bool:

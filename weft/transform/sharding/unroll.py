@@ -258,4 +258,3 @@ def _join(each: Each, sharding: Sharding, mesh: Mesh) -> Expr:
             parts = [op.concatenate(Tuple(tuple(parts[i:i + count])), axis=dim)
                      for i in range(0, len(parts), count)]
     return parts[0]
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.tir.gpu.gpu_programs import barriers, row_sums, tiled_matmul
+from tests.unit.tir.gpu.gpu_programs import barriers, tiled_matmul
 from weft import te
 from weft.support.errors import LoweringError, WellFormedError
 from weft.te.lower import lower
@@ -17,7 +17,7 @@ from weft.tir.transform.gpu.bind_unbound import bind_unbound
 from weft.tir.transform.gpu.plan_shared import plan_shared
 from weft.tir.transform.gpu.split_host_device import launches_of
 from weft.tir.transform.gpu.thread_sync import thread_sync
-from weft.tir.transform.gpu.unify_threads import serial_threads, unify_threads
+from weft.tir.transform.gpu.unify_threads import unify_threads
 from weft.tir.verify import verify_func
 from weft.tir.visitor import map_body, map_stmts, post_order_stmts
 
@@ -56,15 +56,6 @@ def test_a_tiled_matmul_has_two_barriers_and_needs_both():
     for number in range(2):
         with pytest.raises(WellFormedError, match="data race"):
             run(without(func, number), (24, 20), a, b)
-
-
-def test_serial_threads_give_a_program_its_meaning():
-    a, b = (RNG.standard_normal(s).astype(np.float32) for s in ((24, 12), (12, 20)))
-    result = run(serial_threads(tiled_matmul()), (24, 20), a, b)
-    np.testing.assert_allclose(result, a @ b, rtol=1e-5, atol=1e-5)
-    a = RNG.standard_normal((3, 50)).astype(np.float32)
-    result = run(serial_threads(row_sums(3, 50, 32)), (3,), a)
-    np.testing.assert_allclose(result, a.sum(1), rtol=1e-5, atol=1e-5)
 
 
 def test_accesses_of_one_thread_need_no_barrier():

@@ -133,4 +133,3 @@ def cond(A: Any, p: Any = None) -> Any:
     found, info = inv_ex(x)
     product = matrix_norm(x, p) * matrix_norm(found, p)
     return call("where", call("equal", info, 0), product, math.inf)
-

@@ -134,5 +134,3 @@ def triangular_solve(b: Any, A: Any, upper: bool = True, transpose: bool = False
     found = solving.solve_triangular(matrix, b, upper=bool(upper) != bool(transpose),
                                      unitriangular=unitriangular)
     return TriangularSolveResult(found, A.clone())
-
-

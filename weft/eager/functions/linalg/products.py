@@ -130,4 +130,3 @@ def vander(x: Any, *, N: int | None = None) -> Any:
     shape = (*value.shape, count - 1)
     wide = call("broadcast_to", call("expand_dims", value, axis=value.ndim), shape=shape)
     return call("concatenate", ones, call("cumprod", wide, axis=value.ndim), axis=value.ndim)
-

@@ -116,7 +116,7 @@ class PythonCall:
 
 
 def call_template(library: NativeLibrary, constants: np.ndarray) -> CallTemplate | None:
-    """What the builtin calls of a module share.
+    """The state that the builtin calls of a module share.
 
     ``None`` if the interpreter has another object layout, or the library lacks the symbol.
     """

@@ -53,7 +53,7 @@ class Bundle:
 
     @staticmethod
     def unpack(code: bytes | memoryview) -> Bundle:
-        """What ``pack`` wrote; ``ArtifactError`` for other bytes."""
+        """The bundle that ``pack`` wrote; ``ArtifactError`` for other bytes."""
         data = bytes(code)
         start = len(MAGIC) + 8
         if not data.startswith(MAGIC):

@@ -82,7 +82,7 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def properties(self, device: int) -> DeviceProperties:
-        """What is known about a device."""
+        """The properties of a device."""
 
     @abc.abstractmethod
     def activate(self, device: int) -> None:

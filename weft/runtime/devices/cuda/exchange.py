@@ -43,13 +43,13 @@ class Exported(Protocol):
 
 
 def dlpack_device(array: Exported) -> tuple[int, int]:
-    """What ``__dlpack_device__`` returns."""
+    """The result of ``__dlpack_device__``."""
     kind = EXTENSION if array.context.properties.any_arch else CUDA
     return kind, array.device.number
 
 
 def array_interface(array: Exported) -> dict[str, Any]:
-    """What ``__cuda_array_interface__`` is; ``AttributeError`` for emulated memory."""
+    """The ``__cuda_array_interface__``; ``AttributeError`` for emulated memory."""
     if array.context.properties.any_arch:
         raise AttributeError("emulated device memory has no address that others can use")
     return {"shape": array.shape, "typestr": array.dtype.str, "data": (array.address, False),
@@ -57,7 +57,7 @@ def array_interface(array: Exported) -> dict[str, Any]:
 
 
 def to_capsule(array: Exported, stream: int | None) -> Any:
-    """What ``__dlpack__(stream=...)`` returns: a capsule, once the stream waits for the array."""
+    """The capsule of ``__dlpack__(stream=...)``, once the stream waits for the array."""
     context = array.context
     if stream != _NO_WAIT:
         wait_for_compute(context, LEGACY_STREAM if stream is None else stream)

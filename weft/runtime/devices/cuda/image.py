@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from weft.runtime.devices.cuda.driver import DeviceProperties
 from weft.runtime.devices.cuda.errors import NoDeviceError
+from weft.runtime.json_fields import as_text
 from weft.runtime.sizes import Size, names_in
 from weft.support.dataclass import dataclass
 from weft.support.errors import ArtifactError
@@ -116,23 +117,23 @@ def _plain(image: KernelObject) -> dict[str, Any]:
 
 def _object(data: dict[str, Any]) -> KernelObject:
     return KernelObject(
-        symbol=_text(data["symbol"]), arch=_text(data["arch"]), ptx=_text(data["ptx"]),
+        symbol=as_text(data["symbol"]), arch=as_text(data["arch"]), ptx=as_text(data["ptx"]),
         launches=tuple(map(_kernel, data["launches"])),
         cubins={arch: base64.b64decode(code) for arch, code in data["cubins"].items()},
         tensor_maps=tuple(map(_tensor_map, data["tensor_maps"])),
-        workspace_bytes=_size(data["workspace_bytes"]), sizes=tuple(map(_text, data["sizes"])),
+        workspace_bytes=_size(data["workspace_bytes"]), sizes=tuple(map(as_text, data["sizes"])),
     )
 
 
 def _kernel(data: dict[str, Any]) -> DeviceKernel:
     x, y, z = map(_size, data["grid"])
-    return DeviceKernel(_text(data["entry"]), (x, y, z), _triple(data["block"]),
+    return DeviceKernel(as_text(data["entry"]), (x, y, z), _triple(data["block"]),
                         tuple(map(_argument, data["arguments"])), int(data["shared_bytes"]),
                         _triple(data["cluster"]))
 
 
 def _tensor_map(data: dict[str, Any]) -> TensorMapSpec:
-    return TensorMapSpec(int(data["parameter"]), _text(data["dtype"]),
+    return TensorMapSpec(int(data["parameter"]), as_text(data["dtype"]),
                          tuple(map(_size, data["shape"])), tuple(map(_size, data["strides"])),
                          tuple(map(int, data["box"])), int(data["swizzle"]))
 
@@ -155,12 +156,6 @@ def _size(value: Any) -> Size:
         names_in(value)
     elif not isinstance(value, int):
         raise TypeError(f"not a size: {value!r}")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"not a text: {value!r}")
     return value
 
 

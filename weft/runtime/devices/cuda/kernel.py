@@ -108,5 +108,3 @@ def _parameter(kind: str, value: int | str, addresses: Sequence[int], workspace:
     if kind == "tensor_map":
         return maps[number]
     raise InternalError(f"unknown kind of kernel argument {kind!r}")
-
-

@@ -108,5 +108,3 @@ class _NativeLauncher:
         if status:
             failed = self._launches[self._at.value]
             raise self._library.launch_error(status, failed)
-
-

@@ -103,7 +103,7 @@ class SimMemory(ArrayMemory):
         return MemoryStatistics(self._counter.used, self._counter.peak)
 
     def _in_worker(self, work: Callable[[], T]) -> T:
-        """What ``work`` returns or raises in the thread of the device."""
+        """The result of ``work`` in the thread of the device, or its error."""
         done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
         def run() -> None:

@@ -54,7 +54,7 @@ class SimDevice:
 
 @dataclass(frozen=True, slots=True)
 class LinkSpeed:
-    """What a copy between two memories takes: ``latency`` seconds, then the bytes."""
+    """The time of a copy between two memories: ``latency`` seconds, then the bytes."""
 
     bandwidth: float = math.inf
     latency: float = 0.0

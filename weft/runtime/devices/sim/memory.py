@@ -22,7 +22,7 @@ class DeviceMemoryError(TargetError):
 
 
 class DeviceMemories:
-    """What all calls of a program share: arenas, and the constants that each device needs."""
+    """The memory that all calls of a program share: arenas, and the constants of each device."""
 
     def __init__(self, manifest: Manifest, constants: np.ndarray) -> None:
         self.manifest = manifest

@@ -23,7 +23,7 @@ from weft.tir.buffer import Buffer, next_uid
 from weft.tir.cross_thread import CROSS_THREAD_REDUCE
 from weft.tir.expr import BufferLoad, Call, PrimExpr, Var, const, int_value
 from weft.tir.func import PrimFunc
-from weft.tir.stmt import ForKind, Stmt, seq
+from weft.tir.stmt import Stmt, seq
 from weft.tir.transform.gpu import thread_axes
 
 # A buffer that the threads of a block share is in shared memory, up to this size.
@@ -247,21 +247,3 @@ def _is_barrier(node: Stmt) -> bool:
 
 def _is_reduction(node: Stmt) -> bool:
     return isinstance(node, s.AttrStmt) and node.key == CROSS_THREAD_REDUCE
-
-
-def serial_threads(func: PrimFunc) -> PrimFunc:
-    """``func`` with serial loops instead of bound ones, for the evaluator of loop programs.
-
-    Work that the threads of a block share is then repeated for each thread.
-    """
-
-    def rewrite(node: Stmt) -> Stmt:
-        node = visitor.map_stmts(node, rewrite)
-        if isinstance(node, s.For) and thread_axes.is_bound(node):
-            return node.replace(kind=ForKind.SERIAL, thread_tag=None)
-        if isinstance(node, s.Allocate) and node.buffer.scope == "shared":
-            private = dataclasses.replace(node.buffer, scope="global", uid=next_uid())
-            return s.Allocate(private, visitor.replace_buffers(node.body, {node.buffer: private}))
-        return node
-
-    return func.replace(body=rewrite(func.body))

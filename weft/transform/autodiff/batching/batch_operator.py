@@ -58,8 +58,8 @@ def each_example(
     """The call repeated for each example, and the results stacked."""
     results = [call.replace(args=tuple(_example(a, e, i) if b else a for a, e, b
                                        in zip(args, call.args, is_batched, strict=True)))
-               .with_type(_known(call)) for i in range(size)]
-    return _stacked(results, _known(call))
+               .with_type(known_type(call)) for i in range(size)]
+    return _stacked(results, known_type(call))
 
 
 def _stacked(results: Sequence[ir.Expr], type_: ir.Type) -> ir.Expr:
@@ -83,12 +83,12 @@ def _example(x: ir.Expr, example: ir.Expr, number: int) -> ir.Expr:
         return ir.Tuple(tuple(_example(field_of(x, i), field_of(example, i), number)
                               for i in range(len(type_.fields))))
     row = op.strided_slice(x, begin=(number,), end=(number + 1,), axes=(0,))
-    return op.squeeze(row, axis=0).with_type(_known(example))
+    return op.squeeze(row, axis=0).with_type(known_type(example))
 
 
 def check_sizes(call: ir.Call, name: str) -> None:
     """Raise ``PassError`` for results of ``name`` with data-dependent shapes."""
-    if any(ir.has_any(leaf.shape) for leaf in tensor_leaves(_known(call))):
+    if any(ir.has_any(leaf.shape) for leaf in tensor_leaves(known_type(call))):
         raise PassError(f"vmap of {name}: each example would have a result of another size",
                         where=call.span, got=call.checked_type,
                         help="compute it outside the function, or bound its size")
@@ -106,7 +106,7 @@ def tensor_leaves(type_: ir.Type) -> list[ir.TensorType]:
     return found
 
 
-def _known(expr: ir.Expr) -> ir.Type:
+def known_type(expr: ir.Expr) -> ir.Type:
     if expr.checked_type is None:
         raise PassError("vmap needs typed calls", where=expr.span)
     return expr.checked_type

@@ -92,4 +92,3 @@ def choose(node: Expr, name: str, at_call: Leaf, at_result: Leaf) -> Routine[Exp
     if yes is None or no is None or yes is no:
         return no if yes is None else yes
     return If(node.cond, yes, no, span=node.span)
-

@@ -9,8 +9,7 @@ from weft.ir import Dim, TensorType, TupleType, Type, int64
 from weft.ir.expr import Call, Expr, Function, GlobalVar, If, Tuple, TupleGetItem, Var, const
 from weft.op.batching import batched_type
 from weft.op.gradients import field_of, known_dim, size_value
-from weft.support.errors import PassError
-from weft.transform.autodiff.batching.batch_operator import tensor_leaves
+from weft.transform.autodiff.batching.batch_operator import known_type, tensor_leaves
 from weft.transform.autodiff.batching.batch_types import type_with_batch
 
 
@@ -24,9 +23,9 @@ def example_loop(
     ``is_batched``.
     """
     number = Var("i", TensorType((), int64))
-    params = [Var(f"x{i}", type_with_batch(_known(e), b, size))
+    params = [Var(f"x{i}", type_with_batch(known_type(e), b, size))
               for i, (e, b) in enumerate(zip(call.args, is_batched, strict=True))]
-    result = _known(call)
+    result = known_type(call)
     made = [Var(f"y{i}", batched_type(t, size)) for i, t in enumerate(tensor_leaves(result))]
     one = [_example(p, e.checked_type, number) if b else p
            for p, e, b in zip(params, call.args, is_batched, strict=True)]
@@ -69,9 +68,3 @@ def _written(whole: Var, row: Expr, number: Expr, size: Dim) -> Expr:
     rank = type_.ndim - 1 if isinstance(type_, TensorType) else 0
     mask = op.expand_dims(here, axis=1, num_newaxis=rank) if rank else here
     return op.where(mask, op.expand_dims(row, axis=0), whole)
-
-
-def _known(expr: Expr) -> Type:
-    if expr.checked_type is None:
-        raise PassError("vmap needs typed calls", where=expr.span)
-    return expr.checked_type

@@ -123,4 +123,3 @@ def _composed(functions: Sequence[ir.Function]) -> ir.Function:
     for var, call in reversed(bound):
         body = ir.Let(var, call, body)
     return ir.Function((start,), body)
-

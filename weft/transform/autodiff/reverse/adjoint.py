@@ -228,4 +228,3 @@ def _field_count(adjoint: Adjoint) -> int | None:
         return len(adjoint)
     type_ = adjoint.checked_type if adjoint is not None else None
     return len(type_.fields) if isinstance(type_, ir.TupleType) else None
-
