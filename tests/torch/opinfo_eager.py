@@ -307,7 +307,5 @@ def main() -> int:
     return 1 if report(results, load_lines(EXCLUSIONS), quiet=options.quiet) else 0
 
 
-
-
 if __name__ == "__main__":
     sys.exit(main())

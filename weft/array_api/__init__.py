@@ -39,4 +39,3 @@ NAMES = {  # module -> the public names it defines
         "uint64 uint8"),
 }
 load_names_lazily(__name__, NAMES)
-

@@ -88,7 +88,7 @@ def _workers(scheduler: str | None) -> Iterator[Executor | None]:
 
 @contextmanager
 def _watching(*, plain: bool) -> Iterator[Callable[[TuningReport], None] | None]:
-    """What shows the state of the search: a live table on a terminal, else lines."""
+    """The display of the search: a live table on a terminal, else lines."""
     if plain:
         yield None
     elif not sys.stderr.isatty():

@@ -305,5 +305,3 @@ def _simple_reduction(e: x.Reduce) -> str | None:
     names: dict[type, str] = {x.Add: "sum", x.Mul: "prod", x.Max: "max", x.Min: "min", x.And: "all",
              x.Or: "any"}
     return names.get(type(root))
-
-

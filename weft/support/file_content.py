@@ -220,7 +220,7 @@ class FileContent(os.PathLike[str]):
 
     The content is read, and then hashed, by a thread, which leaves the interpreter to others. A
     held file is mapped if no process can write to it meanwhile (``leased_file``). Otherwise it is
-    read to memory: a file that somebody truncates would end the process, and one that somebody
+    read to memory: a file that another process truncates would end this one, and one that it
     writes to would have another digest than what is compiled.
     """
 
@@ -292,7 +292,7 @@ class _Reader:
     """A thread that reads a file, and then hashes its content.
 
     If the file is to be held until ``close``, the thread maps it where it can, and looks whether
-    somebody waits to write to it.
+    another process waits to write to it.
     """
 
     def __init__(self, path: Path, *, is_held: bool = False) -> None:
@@ -365,7 +365,7 @@ class _Reader:
             self._keep(self._lease)
 
     def _keep(self, lease: LeasedFile) -> None:
-        """Keep a file mapped until there are no views, or somebody waits to write to it."""
+        """Keep a file mapped until there are no views, or a process waits to write to it."""
         while not lease.is_wanted and not self._is_closed.wait(_LEASE_SECONDS):
             pass
         last = time.monotonic() + _VIEWED_SECONDS
@@ -424,7 +424,7 @@ def _read_content(path: Path, find_digest: Callable[[], str], *, may_map: bool
             with contextlib.suppress(OSError):  # a kernel without huge pages
                 memory.madvise(mmap.MADV_NOHUGEPAGE)
         view = memoryview(memory)
-        count = _fill(file.readinto, view)  # less if somebody truncates the file
+        count = _fill(file.readinto, view)  # less if the file is truncated
         return Content(view[:count].toreadonly(), found, began, find_digest), None
 
 

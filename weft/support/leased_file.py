@@ -1,11 +1,11 @@
 """Files that are mapped while no process can write to them.
 
-A map of a file takes no memory of its own and no time to copy, but reading it ends the process if
-somebody has truncated the file, and gives other bytes if somebody has written to it. A *lease* of
-Linux (``fcntl(2)``) prevents both: whoever opens the file to write waits until the lease is given
-back, at most the 45 s of ``/proc/sys/fs/lease-break-time``. The holder asks now and then whether
-somebody waits; the content then moves to memory, at the addresses of the map. It does so before
-the process forks, too: nothing in the child would ask.
+A map of a file takes no memory of its own and no time to copy, but reading it kills the process if
+another one has truncated the file, and gives other bytes if another one has written to it. A
+*lease* of Linux (``fcntl(2)``) prevents both: a process that opens the file to write waits until
+the lease is given back, at most the 45 s of ``/proc/sys/fs/lease-break-time``. The holder polls for
+a waiting writer; the content then moves to memory, at the addresses of the map. It also does so
+before the process forks, because the child would not poll.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LeasedFile:
         try:
             if not _is_local(own):
                 raise OSError("not a file system of this machine")
-            # By default a signal tells the process that somebody waits, and ends it.
+            # The default signal for a waiting writer would end the process.
             fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGURG)
             fcntl.fcntl(own, fcntl.F_SETLEASE, fcntl.F_RDLCK)
             fcntl.fcntl(own, fcntl.F_SETOWN, 0)
@@ -82,7 +82,7 @@ class LeasedFile:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits for the end of the lease."""
+        """Whether a process waits for the end of the lease."""
         with self._lock:
             return self._is_leased and fcntl.fcntl(self._file, fcntl.F_GETLEASE) != fcntl.F_RDLCK
 
@@ -148,7 +148,7 @@ def _move_to_memory(file: int, memory: mmap.mmap) -> None:
     place = functions.mmap(None, length, mmap.PROT_READ | mmap.PROT_WRITE,
                       mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
     if place == failure:
-        raise MemoryError(f"cannot allocate {length} bytes for a file that somebody writes to")
+        raise MemoryError(f"cannot allocate {length} bytes for a file that is written to")
     copy, at = memoryview((ctypes.c_char * length).from_address(place)).cast("B"), 0
     while at < length and (count := os.preadv(file, [copy[at:]], at)):
         at += count

@@ -118,7 +118,7 @@ class _Distributions:
 
 @functools.lru_cache(maxsize=1)
 def _distributions(paths: tuple[str, ...]) -> _Distributions | None:
-    """What the folders of ``paths`` have; ``None`` where only ``importlib.metadata`` can tell."""
+    """The distributions in ``paths``; ``None`` where only ``importlib.metadata`` can tell."""
     if any(hasattr(finder, "find_distributions") and finder is not PathFinder
            for finder in sys.meta_path):
         return None

@@ -1,8 +1,8 @@
-"""Which folders and files other users may write: whoever writes cached code runs it.
+"""Which folders and files other users may write: a user who writes cached code runs it here.
 
 A folder is safe if it belongs to the user of this process or to root, and other users may not write
-it. The folders above it do not matter: whoever may rename them cannot give other files to the user
-of this process.
+it. The folders above it do not matter: users who may rename them cannot give other files to the
+user of this process.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def in_notebook() -> bool:
 
 
 def is_watched(stream: TextIO | None) -> bool:
-    """Whether somebody sees bars that are written to ``stream``."""
+    """Whether bars that are written to ``stream`` are shown to a user."""
     if stream is None:
         return False  # a process without a console
     try:

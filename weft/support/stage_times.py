@@ -94,7 +94,7 @@ def collected() -> Iterator[StageTimes]:
 
 
 def collector() -> StageTimes | None:
-    """What collects the times of stages here; ``None`` if nothing does."""
+    """The collector of the times of stages; ``None`` if they are not collected."""
     return _TIMES.get()
 
 

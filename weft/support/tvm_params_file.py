@@ -52,7 +52,7 @@ def read_tvm_params(path: Path) -> dict[str, np.ndarray]:
 
 
 class _Reader:
-    """What follows in a file."""
+    """The rest of a file."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._data, self._at = path, map_file(path), 0

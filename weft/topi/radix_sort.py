@@ -234,7 +234,6 @@ class _Lines:
                        < self.size, work)))
 
 
-
 def _tally(counts: Buffer, row: PrimExpr, digit: PrimExpr) -> Stmt:
     at = Var("digit", int64)
     return LetStmt(at, digit, BufferStore(counts, counts.load(row, at) + 1, (row, at)))

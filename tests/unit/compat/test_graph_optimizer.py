@@ -197,5 +197,3 @@ def test_the_operands_of_many_operators_were_exchanged():
     commutative = {n for n in OPS if OPS.get(n).traits.is_commutative}
     assert {"add", "multiply", "maximum", "minimum", "equal", "not_equal"} <= commutative
     assert len(commutative & {name for name, _, _ in CALLS}) >= 12
-
-

@@ -165,4 +165,3 @@ def kind_of(error: Exception) -> str:
         text = str(error)
         return "wrong gradient" if "gradient" in text else "wrong value"
     return f"other ({type(error).__name__})"
-

@@ -104,4 +104,3 @@ def test_invalid_keys_are_refused() -> None:
         infer_expr(op.random.randint(KEY, out_shape=(2,), start=3, stop=3))
     with pytest.raises(AttrsError, match="seed out of range"):
         threefry_key(-1)
-

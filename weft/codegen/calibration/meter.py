@@ -231,4 +231,3 @@ class Meter:
 def _whole(nbytes: int) -> int:
     """``nbytes`` in whole iterations of every memory loop."""
     return max(1, nbytes // 1024) * 1024
-

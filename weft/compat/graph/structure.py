@@ -200,4 +200,3 @@ class GraphStructure:
             if found.facts is not None:
                 found.facts = None
                 pending.extend(e.dst for e in found.out_edges.values() if not e.is_control)
-

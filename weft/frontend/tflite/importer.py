@@ -223,4 +223,3 @@ class Scope:
         made = converter(node)
         results = (made,) if isinstance(made, (Expr, ShapeValue)) else tuple(made)
         return [typed_whole(r) if isinstance(r, Expr) else r for r in results]
-

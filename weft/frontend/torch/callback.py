@@ -158,5 +158,3 @@ def _cure(name: str) -> str:
     library, own, _ = name.split(".", 2)
     return (f'register @weft.torch_converter("{library}::{own}"), as in '
             "docs/tutorials/add_converter.md")
-
-

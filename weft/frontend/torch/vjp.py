@@ -41,4 +41,3 @@ def input_gradients(
 
 def _variable(name: str, like: Expr) -> Var:
     return Var(name, like.checked_type, span=like.span, checked_type=like.checked_type)
-

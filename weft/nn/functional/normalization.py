@@ -179,5 +179,3 @@ def local_response_norm(
                               axes=(1,))
     share = total * (alpha / size) if input.dtype.is_floating_point else (total // size) * alpha
     return input / (share + k).pow(beta)
-
-

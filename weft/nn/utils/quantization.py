@@ -132,5 +132,3 @@ def _quantizers(model: Module) -> Iterator[tuple[str, FakeQuantize]]:
     for name, module in model.named_modules():
         if isinstance(module, FakeQuantize):
             yield name, module
-
-

@@ -129,5 +129,3 @@ class SpectralNorm(Module):
     def right_inverse(self, value: Tensor) -> Tensor:
         """The tensor itself: its norm is a part of the start."""
         return value
-
-

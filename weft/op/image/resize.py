@@ -237,4 +237,3 @@ resize3d = _define("image.resize3d", Resize3DAttrs, (
             coordinate_transformation_mode="asymmetric", rounding_method="floor"),
     op_case((1, 3, 2, 3, 2), size=(2, 5, 4), method="cubic", layout="NDHWC"),
 ))
-

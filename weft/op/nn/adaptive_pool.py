@@ -185,4 +185,3 @@ adaptive_max_pool1d = _define("max", 1, AdaptivePool1DAttrs, (
 adaptive_max_pool2d = _define("max", 2, AdaptivePool2DAttrs, (
     *_CASES_2D, op_case((1, 1, 5, 4), output_size=(2, 3), **_INTEGERS)))
 adaptive_max_pool3d = _define("max", 3, AdaptivePool3DAttrs, _CASES_3D)
-

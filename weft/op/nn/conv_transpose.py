@@ -226,4 +226,3 @@ conv3d_transpose = _define("nn.conv3d_transpose", Conv3DTransposeAttrs, (
     op_case((1, 2, 2, 3, 2), (2, 2, 2, 1, 2), data_layout="NDHWC", kernel_layout="DHWOI",
             dilation=(1, 2, 1)),
 ))
-

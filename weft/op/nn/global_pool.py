@@ -117,4 +117,3 @@ global_avg_pool3d, global_max_pool3d = _pair(3, GlobalPool3DAttrs, "DHW", (
     op_case((2, 3, 2, 3, 4)), op_case((1, 2, 3, 2), layout="CDHW"),
     op_case((1, 2, 3, 2, 2), layout="NDHWC"),
 ))
-

@@ -103,7 +103,6 @@ def _norm_inputs(*shape: int, axis: int = 1) -> tuple[Any, ...]:
     return shape, (size,), (size,), (size,), np.linspace(0.5, 2.0, size, dtype=np.float32)
 
 
-
 @batch_norm.layout
 def _batch_norm_layout(
     attrs: BatchNormAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
@@ -326,7 +325,6 @@ def dropout(data: te.Tensor, _attrs: DropoutAttrs) -> tuple[te.Tensor, te.Tensor
 
 def _dropout_reference(data: np.ndarray, **_: Any) -> Sequence[np.ndarray]:
     return data.copy(), np.ones_like(data)
-
 
 
 @dropout.layout

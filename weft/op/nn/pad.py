@@ -86,7 +86,6 @@ def _pad_reference(
     return np.pad(x, pad_width, mode=pad_mode)  # pyrefly: ignore
 
 
-
 @pad.expansion
 def _pad_by_slices(call: Call) -> Expr | None:
     """Padding as slices of the data concatenated to its ends, for modes other than constant."""

@@ -161,4 +161,3 @@ def _tap_counts(windows: _Windows, grad: Expr) -> Expr:
             along = op.add(along, op.cast(counted, dtype=dtype))
         total = op.multiply(total, along)
     return infer_expr(op.maximum(total, const(1, dtype)), trust=True)
-

@@ -167,4 +167,3 @@ upsampling3d = _define("nn.upsampling3d", UpSampling3DAttrs, (
     op_case((1, 1, 3, 2, 2), scale_d=1.0, scale_h=2.0, scale_w=2.5, method="trilinear",
             align_corners=True),
 ))
-

@@ -78,7 +78,6 @@ def concatenate(tensors: tuple[te.Tensor, ...], attrs: ConcatenateAttrs) -> te.T
     return transform.concatenate(tensors, attrs.axis % tensors[0].ndim)
 
 
-
 @concatenate.layout
 def _concatenate_layout(
     attrs: ConcatenateAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
@@ -202,7 +201,6 @@ def _split_reference(
     x: np.ndarray, indices_or_sections: int | tuple[int, ...], axis: int = 0
 ) -> tuple[np.ndarray, ...]:
     return tuple(p.copy() for p in np.split(x, indices_or_sections, axis))
-
 
 
 @split.layout

@@ -38,8 +38,6 @@ ones_like = unary("ones_like", np.ones_like, doc="Ones in the shape and dtype of
                   traits=OpTraits(reads_shape_only=True))
 
 
-
-
 def _like(
     name: str, reference: Callable[..., np.ndarray], shape: Callable[..., Shape],
     compute: Callable[[te.Tensor, te.Tensor, Any], te.Tensor],

@@ -126,7 +126,6 @@ def _reshape_reference(
     return np.reshape(x, sizes)
 
 
-
 @reshape.bind_sizes
 def _reshape_at_sizes(attrs: ReshapeAttrs, result: Type) -> ReshapeAttrs:
     """The result's shape, because a symbol that becomes 0 neither copies a size nor divides."""
@@ -341,7 +340,6 @@ def _squeeze_reference(x: np.ndarray, axis: int | tuple[int, ...] | None = None)
     return np.squeeze(x, axis)
 
 
-
 @squeeze.layout
 def _squeeze_layout(
     attrs: SqueezeAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
@@ -395,7 +393,6 @@ def batch_flatten(x: te.Tensor, _attrs: Attrs) -> te.Tensor:
 
 def _batch_flatten_reference(x: np.ndarray) -> np.ndarray:
     return x.reshape(x.shape[0], int(np.prod(x.shape[1:], dtype=np.int64)))
-
 
 
 @batch_flatten.layout

@@ -205,7 +205,6 @@ def _strided_slice_reference(
     return x[tuple(index)].copy()
 
 
-
 @strided_slice.layout
 def _strided_slice_layout(
     attrs: StridedSliceAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]

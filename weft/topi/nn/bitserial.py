@@ -107,5 +107,3 @@ def bitserial_conv2d(
         return te.sum(product, (words, taps["H"], taps["W"], i, j))
 
     return te.compute(shape, element, name="bitserial_conv2d")
-
-

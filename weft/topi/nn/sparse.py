@@ -132,8 +132,6 @@ def sparse_transpose(
     return converted(values, data.dtype), columns, ends
 
 
-
-
 def sparse_conv2d(
     data: te.Tensor, weights: te.Tensor, indices: te.Tensor, indptr: te.Tensor, *, layout: Layout,
     kernel_size: int,

@@ -358,5 +358,3 @@ def get_valid_counts(
         scalars=[threshold, score_index, id_index], name="valid_counts",
     )
     return count, converted(rows, data.dtype), numbers
-
-

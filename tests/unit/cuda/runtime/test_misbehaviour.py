@@ -169,8 +169,6 @@ def test_bank_conflicts() -> None:
         assert counts.total("conflicts", "shared") == conflicts, stride
 
 
-
-
 _SPECULATIVE = """.shared .align 4 .b8 cell[4];
 setp.ne.u32 %p1, %r0, 0; mov.u32 %r5, 7; {early}
 @%p1 bra ON; st.shared.u32 [cell], %r0; mov.u32 %r6, %r5;

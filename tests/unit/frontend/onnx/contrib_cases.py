@@ -82,4 +82,3 @@ def assert_agrees(op: str, arrays: Arrays, *, compiled: bool = False,
 def some(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng([seed, *shape])
     return rng.uniform(-1, 1, shape).astype(dtype)
-

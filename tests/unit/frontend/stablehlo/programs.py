@@ -335,4 +335,3 @@ PROGRAMS: tuple[Program, ...] = (
             (np.array([True, False, True, False]), np.array([True, True, False, False])),
             lambda a, b: (a ^ b, np.array((a ^ b).any()))),
 )
-

@@ -124,7 +124,6 @@ def test_operators(params, body):
     check_slopes(f"def @main({params}) {{ {body} }}", tolerance=1e-4)
 
 
-
 @pytest.fixture(autouse=True)
 def without_gradient():
     """An operator without a gradient rule."""

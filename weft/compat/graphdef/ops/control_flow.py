@@ -153,4 +153,3 @@ def _loop(node: Node, variables: Sequence[Var], goes_on: Expr, following: Sequen
                         checked_type=FuncType(types, result))
     start = Call(loop, tuple(first), span=node.span, checked_type=result)
     return Let(loop, function, start, span=node.span, checked_type=result)
-

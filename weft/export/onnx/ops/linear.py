@@ -53,5 +53,3 @@ def _with_vector(c: CallWriter, a: str, b: str, ranks: list[int]) -> Value:
 @writes("einsum")
 def einsum(c: CallWriter) -> Value:
     return c.upcast("Einsum", *c.inputs, equation=c.attrs.equation)
-
-

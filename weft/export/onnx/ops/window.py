@@ -93,5 +93,3 @@ def global_pool(c: CallWriter) -> Value | None:
     found = c.emit("GlobalMaxPool" if is_max else "GlobalAveragePool",
                    _to_layout(c, c.inputs[0], layout, images))
     return _to_layout(c, found, images, layout)
-
-

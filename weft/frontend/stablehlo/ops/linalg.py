@@ -151,5 +151,3 @@ def pivots_to_permutation(node: Node, pivots: Expr) -> Expr:
     one = node.number(1, lines)
     order = node.call(op.linalg.pivot_order, node.call(op.add, lines, one), rows=rows)
     return node.reshape(node.cast(order, node.dtype()), (*shape[:-1], rows))
-
-

@@ -47,7 +47,6 @@ def avg_by_columns(x: te.Tensor, attrs: AveragePoolAttrs) -> te.Tensor:
                               count_include_pad=attrs.count_include_pad)
 
 
-
 @strategy(Family.MAX_POOL, target="cpu", complete=True)
 @strategy(Family.AVG_POOL, target="cpu", complete=True)
 def pooling(call: Call, target: CpuTarget) -> Iterator[Implementation]:

@@ -236,4 +236,3 @@ def _capped(buffer: Buffer, moved: Moved) -> Moved:
     if size is None:
         return moved
     return Moved(min(moved.load, size), min(moved.store, size), min(moved.run, size))
-

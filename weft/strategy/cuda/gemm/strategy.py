@@ -90,7 +90,6 @@ def _loops(problem: GemmProblem, operands: tuple, epilogue: Epilogue, tiling: Ti
     return GemmLoops(problem.contraction, operands, epilogue, tiling, make)
 
 
-
 def product(call: Call, target: CudaTarget) -> Iterator[Implementation]:
     """The candidates of the decision; the default schedule for a call that is no product."""
     name, problem = f"{call.op}.{target.kind}", problem_of_call(call)

@@ -389,4 +389,3 @@ class _Body:
                 return Pair(self._scoped(first), self._scoped(second))
             case _:
                 return operand
-
