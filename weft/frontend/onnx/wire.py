@@ -1,8 +1,8 @@
 """The large initializers of a serialized model, found without parsing them.
 
-``onnx`` copies the data of each tensor when a model is parsed and again whenever they are read.
+Protobuf copies the data of each tensor when a model is parsed and again whenever they are read.
 Here one walk over the encoded fields (protobuf's documentation, "Encoding") cuts the model in two:
-a small message with everything but the data of large initializers, which ``onnx`` parses, and
+a small message with everything but the data of large initializers, which protobuf parses, and
 views of these data.
 """
 
@@ -51,7 +51,7 @@ class _Field:
 
 
 class _MalformedError(Exception):
-    """The walk does not understand the bytes; the parser of ``onnx`` then reads or rejects them."""
+    """The walk does not understand the bytes; protobuf then reads or rejects them."""
 
 
 def split_model(data: memoryview) -> SplitModel | None:
