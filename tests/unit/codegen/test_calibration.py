@@ -216,6 +216,15 @@ def test_a_busy_machine_is_measured_in_bounded_time_and_said_to_be_busy(
     assert busy.measured.fma_latency == pytest.approx(measured.measured.fma_latency, rel=0.3)
 
 
+def test_an_interrupted_first_round_does_not_make_all_rounds_short(monkeypatch) -> None:
+    """Another program runs for 4 ms within the first round; a call alone takes 1 us."""
+    seconds = itertools.chain([4e-3], itertools.repeat(0.0))
+    monkeypatch.setattr(Meter, "_once", staticmethod(lambda run: run() + next(seconds)))
+    meter = Meter.__new__(Meter)
+    meter.spreads = []
+    assert meter._best(lambda count: 1e-6 + 1e-8 * count) == pytest.approx(1e-8, rel=0.01)
+
+
 def test_noise_is_the_spread_of_rounds() -> None:
     meter = Meter.__new__(Meter)
     meter.spreads = [0.0, 0.1, 0.9]

@@ -15,12 +15,13 @@ from weft.strategy import lower_function
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.cpu.prediction.affine import Digit, Forms, divisors_of
 from weft.strategy.cpu.prediction.core import core_cycles, products_of
-from weft.strategy.cpu.prediction.instructions import Counter, Instructions
+from weft.strategy.cpu.prediction.instructions import Access, Counter, Instructions
 from weft.strategy.cpu.prediction.predict import lost_pages, predict
 from weft.strategy.cpu.prediction.ranges import Samples, UnknownValueError, evaluate
 from weft.strategy.cpu.prediction.spills import spilled
-from weft.strategy.cpu.prediction.traffic import steps_of
+from weft.strategy.cpu.prediction.traffic import grouped, steps_of
 from weft.strategy.cpu.prediction.tree import Block, Loop, tree_of
+from weft.target import CpuTarget
 from weft.tir.buffer import Buffer
 from weft.tir.stmt import Evaluate, LetStmt
 
@@ -145,6 +146,23 @@ def test_the_mean_of_a_dependent_extent_counts_its_iterations():
     ([0.0, 64.0, 1000.0, 1064.0], [(64.0, 2.0), (1000.0, 2)])])
 def test_constant_offsets_are_loops(offsets, steps):
     assert steps_of(offsets) == steps
+
+
+def test_the_vectors_of_a_row_and_of_its_remainder_are_one_run():
+    source = Buffer("source", (tir.const(1024),), float32)
+    rows = [Access(source, run, row + start, (), is_store=False)
+            for row in (0.0, 200.0) for start, run in ((0.0, 64.0), (64.0, 32.0), (96.0, 28.0))]
+    assert [(group.run, group.own) for group in grouped(rows)] == [(124.0, [(200.0, 2)])]
+
+
+def test_a_core_with_half_as_wide_store_ports_stores_halves_of_vectors_as_fast():
+    def cycles(target, work):
+        return sum(core_cycles([Block(work, ())], machine_model(target)).values())
+
+    whole, halves = Instructions(store=8), Instructions(store=8, narrow_store=8)
+    zen4, skylake = CpuTarget.of("llvm -mcpu=znver4"), CpuTarget.of("llvm -mcpu=skylake")
+    assert cycles(zen4, halves) == cycles(zen4, whole) / 2
+    assert cycles(skylake, halves) == cycles(skylake, whole)
 
 
 def _loop(extent, *body):

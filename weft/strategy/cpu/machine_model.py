@@ -81,6 +81,9 @@ class MachineModel:
     fma_latency: float
     loads_per_cycle: float
     stores_per_cycle: float
+    # The same for at most half of a vector, of which some cores execute twice as many.
+    narrow_loads_per_cycle: float
+    narrow_stores_per_cycle: float
     # Vector instructions of all kinds, of which no more than these are multiply-adds or shuffles.
     vector_ops_per_cycle: float
     shuffles_per_cycle: float
@@ -250,8 +253,10 @@ def machine_model(target: CpuTarget) -> MachineModel:
     machine, vector_bytes = machine_of(target.machine), target.vector_bits // 8
     beyond = machine.memory if machine.l3 is None else machine.l3
     fma = machine.fma_rate(target.vector_bits)
-    loads = min(machine.loads_per_cycle, machine.l1.load_bytes_per_cycle / vector_bytes)
-    stores = min(machine.stores_per_cycle, machine.l1.store_bytes_per_cycle / vector_bytes)
+    (loads, stores), (narrow_loads, narrow_stores) = (
+        (min(machine.loads_per_cycle, machine.l1.load_bytes_per_cycle / width),
+         min(machine.stores_per_cycle, machine.l1.store_bytes_per_cycle / width))
+        for width in (vector_bytes, vector_bytes / 2))
     lanes = vector_bytes // 4
     line_rate = _LINE * _LINES_IN_FLIGHT / beyond.latency_cycles
     return MachineModel(
@@ -260,6 +265,7 @@ def machine_model(target: CpuTarget) -> MachineModel:
         l2_ways=machine.l2.ways or _USUAL_WAYS,
         frequency=machine.frequency, fma_per_cycle=fma, fma_latency=machine.fma_latency,
         loads_per_cycle=loads, stores_per_cycle=stores,
+        narrow_loads_per_cycle=narrow_loads, narrow_stores_per_cycle=narrow_stores,
         vector_ops_per_cycle=max(fma, machine.vector_ops_per_cycle or _VECTOR_OPS * fma),
         shuffles_per_cycle=machine.shuffles_per_cycle or fma,
         divide_cycles=machine.divide_cycles or _DIVISION / fma,

@@ -110,8 +110,10 @@ def _ports(work: Instructions, model: MachineModel) -> Cycles:
         SHUFFLES: work.shuffle / model.shuffles_per_cycle,
         GATHERS: work.gathered * model.gather_cycles,
         ISSUE: work.count / f.issue,
-        LOADS: work.load / model.loads_per_cycle,
-        STORES: (work.store + f.scattered * work.scattered) / model.stores_per_cycle}
+        LOADS: ((work.load - work.narrow_load) / model.loads_per_cycle
+                + work.narrow_load / model.narrow_loads_per_cycle),
+        STORES: ((work.store - work.narrow_store + f.scattered * work.scattered)
+                 / model.stores_per_cycle + work.narrow_store / model.narrow_stores_per_cycle)}
 
 
 def _loop(loop: Loop, model: MachineModel) -> Part:

@@ -58,6 +58,8 @@ class Instructions:
     shuffle: float = 0.0
     load: float = 0.0
     store: float = 0.0
+    narrow_load: float = 0.0  # of ``load`` and of ``store``, those of at most half a vector
+    narrow_store: float = 0.0
     gathered: float = 0.0  # elements that are loaded one by one
     scattered: float = 0.0
     scalar: float = 0.0
@@ -148,6 +150,8 @@ class Counter:
         run, parts, lanes = self._access(stmt.buffer, stmt.indices, stmt.predicate, is_store=True)
         if run:
             self._work.store += parts
+            if self._is_narrow(stmt.buffer, lanes):
+                self._work.narrow_store += parts
         else:
             self._work.scattered += lanes
 
@@ -258,9 +262,15 @@ class Counter:
         run, parts, lanes = self._access(e.buffer, e.indices, e.predicate, is_store=False)
         if run:
             self._work.load += parts
+            # A single element is broadcast to a whole vector, which takes as long as loading one.
+            if lanes > 1 and self._is_narrow(e.buffer, lanes):
+                self._work.narrow_load += parts
         else:
             self._work.gathered += lanes
         return -math.inf, 1.0
+
+    def _is_narrow(self, buffer: Buffer, lanes: int) -> bool:
+        return 2 * lanes * buffer.dtype.itemsize <= self._vector_bytes
 
     def _access(self, buffer: Buffer, indices: Sequence[PrimExpr], predicate: PrimExpr | None, *,
                 is_store: bool) -> tuple[float, float, int]:

@@ -191,17 +191,35 @@ def _in_runs(moved: Moved, whole: Moved) -> Moved:
 
 
 def grouped(accesses: Iterable[Access]) -> list[Group]:
-    """Accesses with equal terms together, their constants as regular steps."""
+    """Accesses with equal terms together, their constants as regular steps.
+
+    Those that touch or overlap are one run, as the vectors of a row and of its remainder.
+    """
     same: dict[tuple[object, ...], list[Access]] = {}
     for one in accesses:
-        key = (one.buffer.uid, one.is_store, one.run, frozenset((d, k) for d, k in one.terms))
+        key = (one.buffer.uid, one.is_store, frozenset((d, k) for d, k in one.terms))
         same.setdefault(key, []).append(one)
     found = []
     for group in same.values():
         first = group[0]
-        own = steps_of(sorted({one.constant for one in group}))
         terms = [(abs(k), d) for d, k in first.terms]
-        found.append(Group(first.buffer, first.run, terms, own, first.is_store, first.constant))
+        starts: dict[float, list[float]] = {}
+        for start, run in _runs(group):
+            starts.setdefault(run, []).append(start)
+        found += [Group(first.buffer, run, terms, steps_of(at), first.is_store, at[0])
+                  for run, at in starts.items()]
+    return found
+
+
+def _runs(accesses: Iterable[Access]) -> list[tuple[float, float]]:
+    """Start and length of each run of bytes, in order."""
+    found: list[tuple[float, float]] = []
+    for start, run in sorted({(one.constant, one.run) for one in accesses}):
+        begin, length = found[-1] if found else (start, -1.0)
+        if start <= begin + length:
+            found[-1] = begin, max(length, start + run - begin)
+        else:
+            found.append((start, run))
     return found
 
 
