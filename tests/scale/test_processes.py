@@ -136,9 +136,10 @@ def test_unknown_executors(name: object) -> None:
         open_executor(name)  # type: ignore[arg-type]
 
 
-def test_no_workers() -> None:
+@pytest.mark.parametrize(("workers", "threads"), [(0, 1), (1, 0), (None, 0)])
+def test_no_workers_or_threads(workers: int | None, threads: int) -> None:
     with pytest.raises(OptionError, match="needs a worker"):
-        Processes(0)
+        Processes(workers, threads=threads)
 
 
 def test_an_executor_is_taken_as_it_is() -> None:
