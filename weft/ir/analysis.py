@@ -24,6 +24,8 @@ _KINDS: tuple[tuple[str, type[expr.Expr]], ...] = (
 
 def known_type(node: expr.Expr) -> Type | None:
     """The inferred type, else the declared one, else ``None``."""
+    if node.checked_type is not None:
+        return node.checked_type
     fields: list[int] = []
     while isinstance(node, expr.TupleGetItem) and node.checked_type is None:
         fields.append(node.index)

@@ -80,18 +80,14 @@ class Attrs:
     @classmethod
     def make(cls: type[A], values: dict[str, Any]) -> A:
         """Build from keyword values; unknown and missing names raise ``AttrsError``."""
-        known = {f.name: f for f in dataclasses.fields(cls)}
-        unknown = [name for name in values if name not in known]
-        if unknown:
+        known, required = _declared(cls)
+        if not known.keys() >= values.keys():
+            unknown = [name for name in values if name not in known]
             raise AttrsError(f"{cls.__name__} has no attribute {', '.join(map(repr, unknown))}",
                              expected=f"one of {', '.join(known)}" if known else "no attributes",
                              help=did_you_mean(unknown[0], known))
-        missing = [
-            n
-            for n, f in known.items()
-            if n not in values and f.default is MISSING and f.default_factory is MISSING
-        ]
-        if missing:
+        if not values.keys() >= required:
+            missing = [name for name in known if name in required and name not in values]
             raise AttrsError(f"{cls.__name__} needs {', '.join(map(repr, missing))}")
         return cls(**values)
 
@@ -100,12 +96,12 @@ class Attrs:
 
     def items(self) -> list[tuple[str, Any]]:
         """Names and values in declaration order."""
-        return [(f.name, getattr(self, f.name)) for f in dataclasses.fields(self)]
+        return [(name, getattr(self, name)) for name in _declared(type(self))[0]]
 
     def non_default_items(self) -> list[tuple[str, Any]]:
         """The attributes that a printer must show."""
         shown = []
-        for f in dataclasses.fields(self):
+        for f in _declared(type(self))[0].values():
             value = getattr(self, f.name)
             if f.default is MISSING or value != f.default or type(value) is not type(f.default):
                 shown.append((f.name, value))
@@ -121,9 +117,23 @@ _REFUSED = object()
 
 
 @functools.cache
+def _declared(cls: type[Attrs]) -> tuple[dict[str, dataclasses.Field[Any]], frozenset[str]]:
+    """The attributes by name, in order, and the names of those without a default."""
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    return fields, frozenset(f.name for f in fields.values()
+                             if f.default is MISSING and f.default_factory is MISSING)
+
+
+@functools.cache
 def _fields_of(cls: type[Attrs]) -> tuple[tuple[str, Any, Any], ...]:
     hints = typing.get_type_hints(cls)
     return tuple((f.name, hints[f.name], f.metadata) for f in dataclasses.fields(cls))
+
+
+@functools.cache
+def may_hold_floats(cls: type[Attrs]) -> bool:
+    """Whether an attribute may be or contain a float; 0.0 and -0.0 are equal and not the same."""
+    return any("float" in str(hint) or "Any" in str(hint) for _, hint, _ in _fields_of(cls))
 
 
 def _hint_text(hint: Any) -> str:

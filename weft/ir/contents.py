@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from weft.ir.dtype import DType
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from weft.ir.passes import PassContext
 
 
+_type_of = attrgetter("checked_type")
+
+
 @dataclass(frozen=True, eq=False)
 class Contents:
     """The kinds of nodes, the operators that are called, and the types of the typed nodes."""
@@ -30,16 +34,17 @@ class Contents:
     def of(roots: Iterable[Expr]) -> Contents:
         """The contents of expressions, the inside of all functions included."""
         kinds: set[type[Expr]] = set()
-        operators: set[Op] = set()
+        callees: set[Expr] = set()
         types: dict[int, Type | None] = {}
         for root in roots:
-            for node in post_order(root):
-                kind = type(node)
-                kinds.add(kind)
-                types[id(node.checked_type)] = node.checked_type
-                if kind is Call and type(node.op) is Op:  # type: ignore[attr-defined]
-                    operators.add(node.op)
-        return Contents(kinds, operators, [type_ for type_ in types.values() if type_ is not None])
+            nodes = list(post_order(root))
+            kinds.update(map(type, nodes))
+            callees.update([node.op for node in nodes if type(node) is Call])
+            found = list(map(_type_of, nodes))
+            types.update(zip(map(id, found), found, strict=True))
+        known = [type_ for type_ in types.values() if type_ is not None]
+        operators = [callee for callee in callees if type(callee) is Op]
+        return Contents(kinds, operators, known)
 
     @cached_property
     def dtypes(self) -> Collection[DType]:

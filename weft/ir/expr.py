@@ -36,10 +36,11 @@ class Expr:
 
     def replace(self: E, **changes: Any) -> E:
         """A node with changed fields; ``self`` if every field is identical."""
-        if all(getattr(self, name) is value for name, value in changes.items()):
-            return self
-        changes.setdefault("checked_type", None)
-        return replace(self, **changes)
+        for name, value in changes.items():
+            if getattr(self, name) is not value:
+                changes.setdefault("checked_type", None)
+                return replace(self, **changes)
+        return self
 
     def with_type(self: E, type_: Type) -> E:
         """The same node with its type set."""
@@ -277,8 +278,15 @@ class Call(Expr):
     checked_type_args: tuple[Type, ...] = field(default=(), repr=False)
 
 
+class _Walked(Expr):  # type: ignore[bad-class-definition] - no data class of its own
+    """An expression with room for what a walk over its nodes has found (``visitor.walk_of``)."""
+
+    __slots__ = ("walk",)
+    walk: Any
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Function(Expr):
+class Function(_Walked):
     """``attrs`` marks functions for passes: ``primitive=True`` becomes one kernel after fusion."""
 
     params: tuple[Var, ...]

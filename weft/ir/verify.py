@@ -9,14 +9,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 
 from weft.ir import expr
 from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.types import FuncType, is_flat
 from weft.ir.typing.report import describe, location_of
-from weft.ir.visitor import children, evaluated, pattern_vars, post_order
+from weft.ir.visitor import children, evaluated, pattern_vars, post_order, walk_of
 from weft.support.errors import WellFormedError
 
 
@@ -51,15 +52,23 @@ def _is_closed(root: expr.Function, rules: _Rules) -> bool:
         if len(own) < len(fn.params) or not own.isdisjoint(params):
             return False
         params |= own
-        for node in (*fn.params, *post_order(fn.body, enter=_is_no_function), fn):
+        for node in _nodes_in(fn):
             kind = type(node)
             if kind not in _PLAIN or (kind is expr.Var and id(node) not in own):
                 return False
-            rules.check(node)
+            if kind not in _FREE or node.checked_type is None:
+                rules.check(node)
             if isinstance(node, expr.Function) and id(node) not in seen:
                 seen.add(id(node))
                 pending.append(node)
     return True
+
+
+def _nodes_in(fn: expr.Function) -> Iterator[expr.Expr]:
+    """``fn`` and all below it but the inside of other functions."""
+    if not walk_of(fn).functions:
+        return post_order(fn)
+    return itertools.chain(fn.params, post_order(fn.body, enter=_is_no_function), (fn,))
 
 
 def _is_no_function(node: expr.Expr) -> bool:

@@ -12,9 +12,10 @@ calls another by ``result = yield other(...)``: depth is bounded by memory, not 
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeGuard, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 from weft.ir import expr
 from weft.ir.op import Op
@@ -118,35 +119,75 @@ def evaluated(node: expr.Expr) -> tuple[expr.Expr, ...]:
     return children(node)
 
 
+def is_primitive(node: expr.Expr) -> bool:
+    """Whether ``node`` is a function that becomes one kernel."""
+    return type(node) is expr.Function and bool(node.attrs.get("primitive"))
+
+
+def enters(node: expr.Expr) -> bool:
+    """Whether a pass over a program visits the inside of ``node``: not for primitive functions."""
+    return type(node) is not expr.Function or not is_primitive(node)
+
+
+class Walk(NamedTuple):
+    """The nodes below a function in post-order, and those of them that are functions."""
+
+    nodes: Sequence[expr.Expr]
+    functions: Sequence[expr.Function]
+
+
+def walk_of(fn: expr.Function) -> Walk:
+    """The walk over a function, which never changes; kept with it.
+
+    A program is walked many times between two changes: by passes, inference and the verifier.
+    """
+    try:
+        return fn.walk
+    except AttributeError:
+        nodes = list(_walk(fn, None))
+        nodes.pop()  # the function itself, which must not refer to itself
+        inner = [node for node in nodes if type(node) is expr.Function]
+        found = Walk(tuple(nodes), inner)
+        object.__setattr__(fn, "walk", found)
+        return found
+
+
 def post_order(root: expr.Expr, *, enter: Enter | None = None) -> Iterator[expr.Expr]:
     """Every node once, after its operands.
 
     If ``enter`` is false for a node, the walk yields it but does not enter its children.
     """
-    seen: set[int] = set()
+    if type(root) is expr.Function and enter in (None, enters):
+        walk = walk_of(root)
+        if enter is None or not any(map(is_primitive, (*walk.functions, root))):
+            return itertools.chain(walk.nodes, (root,))
+    return _walk(root, enter)
+
+
+def _walk(root: expr.Expr, enter: Enter | None) -> Iterator[expr.Expr]:
+    """See ``post_order``; ``enter`` is asked as late as possible, as it may change meanwhile."""
+    seen: set[expr.Expr] = set()
     stack: list[expr.Expr | None] = [root]
-    push, pop = stack.append, stack.pop
+    see, pop = seen.add, stack.pop
     while stack:
         node = pop()
         if node is None:  # below it is a node whose operands are done
             yield pop()  # type: ignore[misc]
             continue
-        if id(node) in seen:
+        if node in seen:
             continue
-        seen.add(id(node))
-        if type(node) in _LEAVES or (enter is not None and not enter(node)):
+        see(node)
+        kind = type(node)
+        if kind in _LEAVES or (enter is not None and not enter(node)):
             yield node
             continue
-        parts = node.args if type(node) is expr.Call and type(node.op) is Op else children(node)
-        push(node)
-        push(None)
-        height = len(stack)
-        for child in parts[::-1]:
-            if id(child) not in seen:
-                push(child)
-        if len(stack) == height:  # nothing to wait for
-            pop()
-            yield pop()  # type: ignore[misc]
+        parts = node.args if kind is expr.Call and type(node.op) is Op else children(node)  # type: ignore[attr-defined]
+        waiting = [part for part in parts if part not in seen]
+        if waiting:
+            waiting.reverse()
+            stack += (node, None, *waiting)
+        else:
+            yield node
 
 
 def rebuild(node: expr.Expr, parts: Sequence[expr.Expr], **changes: Any) -> expr.Expr:
@@ -168,8 +209,14 @@ def replace_children(node: expr.Expr, parts: Sequence[expr.Expr]) -> expr.Expr:
     if len(old) == len(parts) and all(map(operator.is_, old, parts)):
         return node
     if is_plain:
-        return replace(node, args=tuple(parts))
+        return _with_args(node, tuple(parts))  # type: ignore[arg-type]
     return rebuild(node, parts, checked_type=node.checked_type)
+
+
+def _with_args(call: expr.Call, args: tuple[expr.Expr, ...]) -> expr.Call:
+    """``replace(call, args=args)`` in half of the time: passes mostly make such nodes."""
+    return expr.Call(call.op, args, call.attrs, call.type_args, call.checked_type_args,
+                     span=call.span, checked_type=call.checked_type)
 
 
 def _call_fields(call: expr.Call, parts: tuple[expr.Expr, ...]) -> dict[str, Any]:

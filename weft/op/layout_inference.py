@@ -102,11 +102,12 @@ def operand_layout(layout: Layout, type_: Type) -> Layout | None:
     if not isinstance(type_, TensorType) or all(d == 1 for d in type_.shape):
         return None
     sizes = _sizes(layout, type_.shape)
-    return Layout(tuple(
+    axes = tuple([
         LayoutAxis(axis.letter, 1) if axis.factor and sizes[axis.letter] == 1 else axis
         for axis in layout.axes
         if axis.letter in sizes
-    ))
+    ])
+    return layout if axes == layout.axes else Layout(axes)
 
 
 def _sizes(layout: Layout, shape: Shape) -> dict[str, Dim]:

@@ -12,9 +12,10 @@ import functools
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from weft.ir import OPS, Attrs, Call, Constant, Expr, Op, PassContext, Type, is_static
+from weft.ir.attrs import may_hold_floats
 from weft.ir.deferred import is_finite
 from weft.ir.json.values import load_value, save_value
 from weft.strategy.registry import READ_FINITE, layout_hooks, legalizations
@@ -48,7 +49,7 @@ class CachedHooks(Mapping[str, Callable[..., A]], Generic[A]):
         self._load = load
         self._cache = cache
         self._hooks: Mapping[str, Any] | None = None
-        self._answers: dict[str, str] = {}
+        self._answers: dict[_Question, str] = {}
         self._reads = not has_strategies(target.kind)
 
     @classmethod
@@ -68,12 +69,16 @@ class CachedHooks(Mapping[str, Callable[..., A]], Generic[A]):
         return cls(target, load, cache)
 
     def __getitem__(self, name: str) -> Callable[..., A]:
-        reads_finite = self._names[name]
+        return self._hooks_by_name[name]
 
-        def answer(call: Call, types: Sequence[Type], context: Any) -> A:
-            return self._answer(call, types, context, reads_finite=reads_finite)
+    def get(self, name: str, default: Any = None) -> Any:
+        """As of any mapping; most operators have no hook, and passes ask for each call."""
+        return self._hooks_by_name.get(name, default)
 
-        return answer
+    @functools.cached_property
+    def _hooks_by_name(self) -> dict[str, Callable[..., A]]:
+        return {name: functools.partial(self._answer, reads_finite=reads_finite)
+                for name, reads_finite in self._names.items()}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -101,6 +106,10 @@ class CachedHooks(Mapping[str, Callable[..., A]], Generic[A]):
         self._cache.put(key, json.dumps(names).encode())
         return names
 
+    @functools.cached_property
+    def _target_text(self) -> str:
+        return str(self._target)
+
     def _loaded(self) -> Mapping[str, Any]:
         if self._hooks is None:
             self._hooks = self._load()
@@ -109,11 +118,12 @@ class CachedHooks(Mapping[str, Callable[..., A]], Generic[A]):
     def _answer(self, call: Call, types: Sequence[Type], context: Any, *, reads_finite: bool) -> A:
         try:
             question = _question(call, types, context, reads_finite=reads_finite)
+            known = self._answers.get(question)
+            key = "" if known is not None else key_of(self.kind, self._target_text, question.text)
         except (NotCacheable, InternalError):
             return self._asked(call, types, context)
-        if question in self._answers:
-            return self.decoded(self._answers[question], call)
-        key = key_of(self.kind, str(self._target), question)
+        if known is not None:
+            return self.decoded(known, call)
         may_read = self._reads and self._hooks is None
         found = self._cache.get(key) if may_read or is_recording() else None
         if found is not None and may_read:
@@ -178,16 +188,40 @@ def _name(call: Call) -> str:
     return call.op.name if isinstance(call.op, Op) else ""
 
 
-def _question(call: Call, types: Sequence[Type], context: Any, *, reads_finite: bool) -> str:
-    """All that the result for a call depends on, besides the target."""
-    if not all(map(is_static, types)):
+class _Question(NamedTuple):
+    """All that the result for a call depends on, besides the target.
+
+    ``attrs_text`` tells attributes apart that compare equal: 0.0 and -0.0.
+    """
+
+    operator: Op
+    attrs: Attrs
+    attrs_text: str
+    arguments: tuple[tuple[Type, bool, bool, bool], ...]
+    result: Type | None
+    winograd: tuple[object, object]
+
+    @property
+    def text(self) -> str:
+        """The question as a part of a key; raises ``NotCacheable`` and ``InternalError``."""
+        attrs = _saved_attrs(self.attrs, self.operator)
+        arguments = [[str(type_), *flags] for type_, *flags in self.arguments]
+        return json.dumps([self.operator.name, attrs, arguments, str(self.result), *self.winograd])
+
+
+def _question(call: Call, types: Sequence[Type], context: Any, *, reads_finite: bool) -> _Question:
+    if not isinstance(call.op, Op) or not all(map(is_static, types)):
         raise NotCacheable  # symbols have ranges and typical sizes
-    arguments = [[str(type_), arg.checked_type is None, isinstance(arg, Constant),
-                  reads_finite and isinstance(arg, Constant) and is_finite(arg.content)]
-                 for arg, type_ in zip(call.args, types, strict=True)]
+    arguments = tuple([
+        (type_, arg.checked_type is None, isinstance(arg, Constant),
+         reads_finite and isinstance(arg, Constant) and is_finite(arg.content))
+        for arg, type_ in zip(call.args, types, strict=True)])
     facts = context.config if isinstance(context, PassContext) else {}
-    return json.dumps([_name(call), _saved_attrs(call.attrs, call.op), arguments,
-                       str(call.checked_type), config.winograd, facts.get("winograd")])
+    text = ""
+    if may_hold_floats(type(call.attrs)):
+        text = json.dumps(_saved_attrs(call.attrs, call.op))
+    return _Question(call.op, call.attrs, text, arguments, call.checked_type,
+                     (config.winograd, facts.get("winograd")))
 
 
 def _saved_attrs(attrs: Attrs, operator: Expr) -> object:

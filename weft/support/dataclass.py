@@ -17,6 +17,7 @@ A class that uses rarer features (``order``, ``unsafe_hash``, ``weakref_slot``, 
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
 import sys
 import typing
@@ -133,8 +134,10 @@ def _parameters_of(options: _Options) -> Any:
     """The ``__dataclass_params__`` that the standard decorator stores for ``options``."""
     known = _parameters.get(options)
     if known is None:
-        empty: Any = dataclasses.dataclass(**options._asdict())(type("_Empty", (), {}))
-        known = _parameters[options] = empty.__dataclass_params__
+        known = _parameters[options] = copy.copy(_Probe.__dataclass_params__)  # type: ignore[attr-defined]
+        for name, value in options._asdict().items():
+            if hasattr(known, name):  # Python 3.11 keeps fewer
+                setattr(known, name, value)
     return known
 
 

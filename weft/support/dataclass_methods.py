@@ -6,9 +6,9 @@ import dataclasses
 import functools
 import reprlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError
-from types import MemberDescriptorType
+from types import CodeType, MemberDescriptorType
 from typing import Any
 
 
@@ -44,16 +44,28 @@ class LazyMethod:
 
 
 def _compiled(owner: type, name: str, parameters: str, body: Sequence[str],
-              captured: dict[str, Any]) -> Any:
-    """The function ``name`` of ``owner``, which reads ``captured`` as free variables."""
+              captured: dict[str, Any], renamed: Mapping[str, str] | None = None) -> Any:
+    """The function ``name`` of ``owner``, which reads ``captured`` as free variables.
+
+    ``renamed`` gives the final names of variables, so that classes share the compiled text.
+    """
     lines = "\n".join([f"  {line}" for line in body]) or "  pass"
     text = f"def make({', '.join(captured)}):\n def {name}({parameters}):\n{lines}\n return {name}"
     module = sys.modules.get(owner.__module__)
     names: dict[str, Any] = {}
-    exec(text, {} if module is None else module.__dict__, names)  # noqa: S102 - field names only
+    exec(_code_of(text), {} if module is None else module.__dict__, names)  # noqa: S102 - field names only
     function = names["make"](**captured)
+    if renamed:
+        code = function.__code__
+        found = tuple([renamed.get(variable, variable) for variable in code.co_varnames])
+        function.__code__ = code.replace(co_varnames=found)
     function.__qualname__ = f"{owner.__qualname__}.{name}"
     return function
+
+
+@functools.cache
+def _code_of(text: str) -> CodeType:
+    return compile(text, "<string>", "exec")
 
 
 def fields_of(owner: type) -> list[Field[Any]]:
@@ -65,54 +77,61 @@ def _self_name(fields: Sequence[Field[Any]]) -> str:
     return "__dataclass_self__" if any(f.name == "self" for f in fields) else "self"
 
 
-def _first_value(f: Field[Any], has_slots: bool, captured: dict[str, Any]) -> str | None:
-    """The text of the value that ``__init__`` gives to a field; None where it writes nothing."""
+def _first_value(f: Field[Any], place: int, has_slots: bool, captured: dict[str, Any]
+                 ) -> str | None:
+    """The text of the value that ``__init__`` gives to a field; None where it writes nothing.
+
+    ``place`` numbers the fields: their names are no part of the text.
+    """
     if f.default_factory is not MISSING:
-        captured[f"__factory_{f.name}"] = f.default_factory
-        made = f"__factory_{f.name}()"
+        captured[f"__factory_{place}"] = f.default_factory
+        made = f"__factory_{place}()"
         if not f.init:
             return made
         captured["__no_argument__"] = _NO_ARGUMENT
-        return f"{made} if {f.name} is __no_argument__ else {f.name}"
+        return f"{made} if _{place} is __no_argument__ else _{place}"
     if f.init:
-        return f.name
+        return f"_{place}"
     if has_slots and f.default is not MISSING:  # no class attribute holds it
-        captured[f"__default_{f.name}"] = f.default
-        return f"__default_{f.name}"
+        captured[f"__default_{place}"] = f.default
+        return f"__default_{place}"
     return None
 
 
-def _assignment(owner: type, f: Field[Any], value: str, this: str, captured: dict[str, Any]) -> str:
+def _assignment(owner: type, f: Field[Any], place: int, value: str, captured: dict[str, Any]
+                ) -> str:
     """The statement that writes a field of a frozen class.
 
     ``__set__`` of the slot takes two thirds of the time of ``object.__setattr__``.
     """
     slot = getattr(owner, f.name, None)
     if isinstance(slot, MemberDescriptorType):
-        captured[f"__slot_{f.name}"] = slot.__set__
-        return f"__slot_{f.name}({this}, {value})"
+        captured[f"__slot_{place}"] = slot.__set__
+        return f"__slot_{place}(__self__, {value})"
     captured["__set_attribute__"] = object.__setattr__
-    return f"__set_attribute__({this}, {f.name!r}, {value})"
+    captured[f"__name_{place}"] = f.name
+    return f"__set_attribute__(__self__, __name_{place}, {value})"
 
 
 def init_method(owner: type, *, is_frozen: bool, has_slots: bool) -> Any:
     """``__init__``: positional fields, keyword-only ones, and then ``__post_init__``."""
     fields = fields_of(owner)
-    this = _self_name(fields)
     captured: dict[str, Any] = {}
     body = []
-    for f in fields:
-        value = _first_value(f, has_slots, captured)
+    for place, f in enumerate(fields):
+        value = _first_value(f, place, has_slots, captured)
         if value is not None:
-            body.append(_assignment(owner, f, value, this, captured) if is_frozen
-                        else f"{this}.{f.name} = {value}")
+            body.append(_assignment(owner, f, place, value, captured) if is_frozen
+                        else f"__self__.{f.name} = {value}")
     if hasattr(owner, "__post_init__"):
-        body.append(f"{this}.__post_init__()")
-    given = [f for f in fields if f.init]
-    positional = [f for f in given if not f.kw_only]
-    named = [f for f in given if f.kw_only]
-    texts = [this, *map(_parameter, positional), *(["*"] if named else []), *map(_parameter, named)]
-    function = _compiled(owner, "__init__", ", ".join(texts), body, captured)
+        body.append("__self__.__post_init__()")
+    given = [(f"_{place}", f) for place, f in enumerate(fields) if f.init]
+    positional = [f for _, f in given if not f.kw_only]
+    named = [f for _, f in given if f.kw_only]
+    texts = ["__self__", *[text for text, f in given if not f.kw_only], *(["*"] if named else []),
+             *[text for text, f in given if f.kw_only]]
+    renamed = {"__self__": _self_name(fields)} | {text: f.name for text, f in given}
+    function = _compiled(owner, "__init__", ", ".join(texts), body, captured, renamed)
     function.__defaults__ = tuple([_default(f) for f in positional if _has_default(f)]) or None
     function.__kwdefaults__ = {f.name: _default(f) for f in named if _has_default(f)} or None
     function.__annotations__ = {f.name: f.type for f in (*positional, *named)} | {"return": None}
@@ -125,10 +144,6 @@ def _has_default(f: Field[Any]) -> bool:
 
 def _default(f: Field[Any]) -> Any:
     return f.default if f.default is not MISSING else _NO_ARGUMENT
-
-
-def _parameter(f: Field[Any]) -> str:
-    return f"{f.name}=None" if _has_default(f) else f.name  # the value: function.__defaults__
 
 
 def _tuple_text(this: str, fields: Sequence[Field[Any]]) -> str:
@@ -194,9 +209,12 @@ def replaced(self: Any, /, **changes: Any) -> Any:
 @functools.cache
 def copy_function(owner: type) -> Callable[..., Any]:
     """A function that copies an instance with changed fields; the changes are keyword arguments."""
-    names = [f.name for f in fields_of(owner) if f.init]
+    given = sorted([f for f in fields_of(owner) if f.init], key=lambda f: bool(f.kw_only))
     this = _self_name(fields_of(owner))
+    names = [f.name for f in given]
     parameters = ", ".join([this, *(["*"] if names else []), *[f"{n}=__same__" for n in names]])
-    values = ", ".join([f"{n}={this}.{n} if {n} is __same__ else {n}" for n in names])
+    values = ", ".join([
+        f"{f'{f.name}=' if f.kw_only else ''}{this}.{f.name} if {f.name} is __same__ else {f.name}"
+        for f in given])
     captured = {"__same__": MISSING, "__owner__": owner}
     return _compiled(owner, "replace", parameters, [f"return __owner__({values})"], captured)

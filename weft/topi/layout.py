@@ -64,6 +64,9 @@ class Layout:
         """The layout of that name; raises ``AttrsError`` for a malformed one."""
         return name if isinstance(name, Layout) else _parse(name)
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # the axes, and Python keeps the hash of a text
+
     def __str__(self) -> str:
         return self.name
 

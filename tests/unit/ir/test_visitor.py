@@ -11,12 +11,14 @@ from weft.ir.visitor import (
     binders,
     children,
     count_uses,
+    enters,
     free_vars,
     post_order,
     rebuild,
     replace_children,
     rewrite_post_order,
     substitute,
+    walk_of,
 )
 from weft.support.errors import InternalError
 
@@ -87,6 +89,28 @@ def test_enter_keeps_a_walk_out():
         enter=lambda node: not isinstance(node, Function),
     )
     assert untouched is outer
+
+
+def test_a_function_is_walked_once(monkeypatch):
+    fn = parse(KINDS)["main"]
+    order = list(post_order(fn))
+    monkeypatch.setattr("weft.ir.visitor._walk", None)
+    assert list(post_order(fn)) == list(post_order(fn, enter=enters)) == order
+    assert walk_of(fn).functions == [node for node in order[:-1] if isinstance(node, Function)]
+
+
+def test_a_kept_walk_does_not_keep_its_function():
+    fn = parse(KINDS)["main"]
+    list(post_order(fn))
+    assert fn not in walk_of(fn).nodes  # else only the collector of garbage could free it
+
+
+def test_passes_do_not_walk_kernels():
+    kernel = parse_expr("fn (%p: int32, primitive=True) { abs(%p) }")
+    outer = Function((), Call(kernel, (const(1),)))
+    assert kernel.body in list(post_order(outer))
+    assert kernel.body not in list(post_order(outer, enter=enters))
+    assert list(post_order(kernel, enter=enters)) == [kernel]
 
 
 def test_free_variables_in_order_of_use():

@@ -26,7 +26,12 @@ from weft.ir import (
     structural_hash,
 )
 from weft.strategy import cached_hooks
-from weft.strategy.cached_hooks import CachedHooks, cached_layout_hooks, cached_legalizations
+from weft.strategy.cached_hooks import (
+    CachedHooks,
+    _question,
+    cached_layout_hooks,
+    cached_legalizations,
+)
 from weft.strategy.registry import layout_hooks, legalizations
 from weft.support.cache import open_cache, recorded_keys
 from weft.target import Target
@@ -133,6 +138,15 @@ def test_what_an_answer_depends_on_is_part_of_its_key(loads: list[str]) -> None:
         assert asks(call) == layout_hooks(TARGET)["nn.conv2d"](
             call, [a.checked_type for a in call.args], TARGET)  # type: ignore[misc]
     assert not loads
+
+
+def test_a_question_tells_attributes_apart_that_compare_equal() -> None:
+    x = image(8, 64)
+    calls = [typed(x, op.nn.leaky_relu(x, alpha=alpha))["main"].body for alpha in (0.0, -0.0)]
+    plus, minus = (_question(call, [x.annotation], None, reads_finite=False)  # type: ignore[arg-type, list-item]
+                   for call in calls)
+    assert plus.attrs == minus.attrs
+    assert plus != minus
 
 
 def test_an_answer_with_new_constants_is_not_kept(loads: list[str]) -> None:

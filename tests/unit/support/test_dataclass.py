@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.support.dataclass import dataclass
-from weft.support.dataclass_methods import LazyMethod
+from weft.support.dataclass_methods import LazyMethod, _code_of
 
 _OPTIONS = ("init", "repr", "eq", "order", "unsafe_hash", "frozen", "match_args", "kw_only",
             "slots")
@@ -202,6 +202,27 @@ def test_methods_replace_themselves_at_the_first_use():
     assert hash(made) == hash((1,))
     assert repr(made).endswith("Fresh(a=1)")
     assert not any(isinstance(v, LazyMethod) for v in vars(Fresh).values())
+
+
+def test_classes_of_one_shape_share_code_under_their_own_names():
+    @dataclass(frozen=True, slots=True)
+    class Point:
+        x: int
+        y: int = 0
+
+    @dataclass(frozen=True, slots=True)
+    class Range:
+        low: int
+        high: int = 9
+
+    compiled = _code_of.cache_info().misses
+    assert Point(x=1) == Point(1, 0)
+    assert _code_of.cache_info().misses > compiled
+    point = _code_of.cache_info().misses
+    assert repr(Range(high=3, low=2)) == f"{Range.__qualname__}(low=2, high=3)"
+    assert _code_of.cache_info().misses == point + 1  # that of __repr__
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'low'"):
+        Range()
 
 
 def test_a_method_that_was_replaced_before_its_first_use_stays_replaced():

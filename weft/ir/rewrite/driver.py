@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -11,9 +11,10 @@ from weft.ir.expr import Expr
 from weft.ir.rewrite.rules import NoMatch, Rule, RuleSet
 from weft.ir.structural import assert_structural_equal
 from weft.ir.typing.infer import infer_expr, typed_call
+from weft.ir.typing.node_rules import known_result
 from weft.ir.typing.solver import TypeSolver, UnifyError
-from weft.ir.visitor import Enter, children, replace_children, rewrite_post_order
-from weft.support.dataclass import dataclass
+from weft.ir.visitor import Enter, children, post_order, replace_children, rewrite_post_order
+from weft.support.dataclass import dataclass, replace
 from weft.support.errors import (
     InternalError,
     PassError,
@@ -87,7 +88,25 @@ class _Rewriting:
         self.applied_any = False
 
     def rewrite(self, root: Expr) -> Expr:
-        done, stack = self.done, [(root, _ENTER)]
+        done = self.done
+        for node in post_order(root, enter=self.enter):
+            if node in done:  # part of a result
+                continue
+            current = self._over_rewritten(node) if self.applied_any else node
+            candidates = self.rules.candidates(current)
+            step = None
+            if candidates and current not in done:
+                step = _first_step(current, candidates, self.stats)
+            if step is None:
+                done[node] = done.setdefault(current, current)
+            else:
+                self._settle(node, *step)
+        return done[root]
+
+    def _settle(self, node: Expr, rule_: Rule, result: Expr) -> None:
+        """Rewrite ``result``, which a rule made of ``node``, and all that rules make of it."""
+        done, stack = self.done, list[tuple[Expr, str]]()
+        self._push(node, rule_, result, stack)
         while stack:
             node, step = stack.pop()
             if step is _RESULT:
@@ -103,31 +122,36 @@ class _Rewriting:
                     stack += waiting[::-1]
                 else:
                     self._visit(node, stack)
-        return done[root]
 
-    def _parts(self, node: Expr) -> tuple[Expr, ...]:
-        return children(node) if self.enter is None or self.enter(node) else ()
-
-    def _visit(self, node: Expr, stack: list[tuple[Expr, str]]) -> None:
-        """Apply the first rule that matches ``node``, whose operands are done."""
-        current, parts = node, self._parts(node)
-        if parts and self.applied_any:
-            # Rules keep types, so the node over its new operands has the type it had.
-            current = replace_children(node, [self.done[part] for part in parts])
-        step = None if current in self.done else _first_step(current, self.rules, self.stats)
-        if step is None:
-            self.done[node] = self.done.setdefault(current, current)
-            return
-        rule_, result = step
+    def _push(self, node: Expr, rule_: Rule, result: Expr, stack: list[tuple[Expr, str]]) -> None:
         self.applied_any = True
         self.applied.append(rule_.name)
         if len(self.applied) > _MOST_STEPS:
             raise _cycle(self.applied)
         stack += ((node, _RESULT), (result, _RESULT), (result, _ENTER))
 
+    def _parts(self, node: Expr) -> tuple[Expr, ...]:
+        return children(node) if self.enter is None or self.enter(node) else ()
 
-def _first_step(node: Expr, rules: RuleSet, stats: RewriteStats | None) -> tuple[Rule, Expr] | None:
-    for candidate in rules.candidates(node):
+    def _over_rewritten(self, node: Expr) -> Expr:
+        """``node`` over its rewritten operands; rules keep types, so it has the type it had."""
+        parts = self._parts(node)
+        return replace_children(node, [self.done[part] for part in parts]) if parts else node
+
+    def _visit(self, node: Expr, stack: list[tuple[Expr, str]]) -> None:
+        """Apply the first rule that matches ``node``, whose operands are done."""
+        current = self._over_rewritten(node)
+        step = None if current in self.done \
+            else _first_step(current, self.rules.candidates(current), self.stats)
+        if step is None:
+            self.done[node] = self.done.setdefault(current, current)
+        else:
+            self._push(node, *step, stack)
+
+
+def _first_step(node: Expr, candidates: Sequence[Rule], stats: RewriteStats | None
+                ) -> tuple[Rule, Expr] | None:
+    for candidate in candidates:
         try:
             result = candidate.apply(node)
         except WeftError:
@@ -147,6 +171,8 @@ def _typed_like(applied: Rule, old: Expr, new: Expr) -> Expr:
     """``new``, typed if ``old`` is; new nodes get the span of ``old``."""
     if old.checked_type is None:
         return new
+    if new.checked_type is None and known_result(new) == old.checked_type:
+        return replace(new, span=old.span, checked_type=old.checked_type)
     rebuilt = rewrite_post_order(
         new,
         lambda node: node if node.checked_type is not None

@@ -86,24 +86,23 @@ class _Matcher:
         self._users = users
 
     def match(self, term: pattern.Term, expr: Expr, known: Found) -> _Matches:
-        if not all(condition(expr) for condition in term.conditions):
-            return
-        if term.name is not None:
-            earlier = known.names.get(term.name)
-            if earlier is None:
-                known = Found({**known.names, term.name: expr}, known.last, known.before)
-            elif not _same(earlier, expr):
-                return
-        yield from _KINDS[type(term)](self, term, expr, known)
+        captured = _captured(term, expr, known)
+        if captured is not None:
+            yield from _KINDS[type(term)](self, term, expr, captured)
 
     def _all(self, terms: Sequence[pattern.Term], exprs: Sequence[Expr], known: Found) -> _Matches:
         if len(terms) != len(exprs):
             return
-        if not terms:
-            yield known
-            return
-        for found in self.match(terms[0], exprs[0], known):
-            yield from self._all(terms[1:], exprs[1:], found)
+        for index, (term, expr) in enumerate(zip(terms, exprs, strict=True)):
+            if type(term) is not pattern.AnyTerm:  # it may match in several ways
+                for found in self.match(term, expr, known):
+                    yield from self._all(terms[index + 1 :], exprs[index + 1 :], found)
+                return
+            captured = _captured(term, expr, known)
+            if captured is None:
+                return
+            known = captured
+        yield known
 
     # -- one method per kind of pattern ----------------------------------------------------------
 
@@ -261,6 +260,19 @@ def _attrs_match(call: Call, wanted: Mapping[str, Any]) -> bool:
         elif encode_value(actual) != encode_value(value):
             return False
     return True
+
+
+def _captured(term: pattern.Term, expr: Expr, known: Found) -> Found | None:
+    """``known`` with the name of ``term``; ``None`` if a condition fails or the name differs."""
+    for condition in term.conditions:
+        if not condition(expr):
+            return None
+    if term.name is None:
+        return known
+    earlier = known.names.get(term.name)
+    if earlier is None:
+        return Found({**known.names, term.name: expr}, known.last, known.before)
+    return known if _same(earlier, expr) else None
 
 
 def _same(a: Expr, b: Expr) -> bool:

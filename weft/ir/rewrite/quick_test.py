@@ -35,7 +35,15 @@ def _call(term: pattern.CallTerm) -> Test:
 
 
 def _one_of(term: pattern.OneOfTerm) -> Test:
-    return _either([_call_of(op, term.args) for op in term.ops])
+    fits = {op: _operands(term.args, swapped=op.traits.is_commutative) for op in term.ops}
+
+    def test(expr: Expr) -> bool:
+        if not isinstance(expr, Call) or not isinstance(expr.op, Op):
+            return False
+        found = fits.get(expr.op)
+        return found is not None and found(expr.args)
+
+    return test
 
 
 def _call_of(op: Op, terms: Sequence[pattern.Term]) -> Test:
@@ -94,7 +102,9 @@ def _alternatives(term: pattern.AltTerm) -> Test | None:
 def _either(tests: Sequence[Test]) -> Test:
     if len(tests) == 1:
         return tests[0]
-    return lambda expr: any(test(expr) for test in tests)
+    first, *others = tests
+    other = _either(others)
+    return lambda expr: first(expr) or other(expr)
 
 
 def _field(term: pattern.FieldTerm) -> Test:

@@ -180,11 +180,13 @@ class RuleSet:
 
     def candidates(self, expr: Expr) -> list[Rule]:
         """The rules whose pattern may match ``expr``, as far as a quick test tells."""
-        operator = expr.op if isinstance(expr, Call) and isinstance(expr.op, Op) else None
+        operator = expr.op if type(expr) is Call and type(expr.op) is Op else None
         starting = self._starting.get(operator)
         if starting is None:
             starting = self._starting[operator] = self._starting_at(operator)
         tests, waiting = starting
+        if not tests and not waiting:  # true of most leaves
+            return []
         needed = [part for part in waiting if part.may_match(expr)] if waiting else ()
         if needed:
             for part in needed:

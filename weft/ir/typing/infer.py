@@ -8,6 +8,7 @@ nodes that the pass replaced.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from weft.ir.expr import (
     Call,
@@ -100,6 +101,7 @@ def _is_settled(name: str, mod: IRModule, known: Mapping[str, Type], group: Sequ
 
 
 # Kinds of nodes whose types depend on those of their operands alone.
+_checked_type = attrgetter("checked_type")
 _PLAIN = frozenset((Call, Constant, Function, Tuple, TupleGetItem, Var))
 
 
@@ -110,12 +112,13 @@ def _is_typed(fn: Function, declared: Type) -> bool:
         return False
     if declared.arg_types != found.arg_types or fn.ret_type not in (None, found.ret_type):
         return False
-    for node in post_order(fn):
-        if node.checked_type is None or type(node) not in _PLAIN:
-            return False
-        if type(node) is Var and type(node.annotation or node.checked_type) is not TensorType:
-            return False  # it may name a data type that is not defined
-    return True
+    nodes = list(post_order(fn))
+    if not _PLAIN.issuperset(map(type, nodes)) or any(
+            type_ is None for type_ in map(_checked_type, nodes)):
+        return False
+    # Another type may name a data type that is not defined.
+    return all(type(node.annotation or node.checked_type) is TensorType
+               for node in nodes if type(node) is Var)
 
 
 def _type_of(fn: Function) -> Type:

@@ -93,8 +93,9 @@ def _weight_reference(weight: np.ndarray, *, tile: int = 4) -> np.ndarray:
     step = max(1, _FLOAT64_KERNELS // max(inputs, 1))
     for first in range(0, outputs, step):
         some = weight[first : first + step]
-        taps = some.reshape(-1, TAPS * TAPS).astype(np.float64)
-        points[:, first : first + step] = (both @ taps.T).reshape(len(both), len(some), inputs)
+        # Contiguous columns: the BLAS would copy a transposed view, which takes longer.
+        taps = some.reshape(-1, TAPS * TAPS).T.astype(np.float64, order="C")
+        points[:, first : first + step] = (both @ taps).reshape(len(both), len(some), inputs)
     return points.reshape(len(matrix), len(matrix), outputs, inputs)
 
 

@@ -64,9 +64,8 @@ class DataflowGraph:
         self.nodes: list[DataflowNode] = []
         self.index_of: dict[Expr, int] = {}
         self._levels = _closure_levels(fn)
-        for expr in post_order(fn.body, enter=enters):
+        for expr in post_order(fn, enter=enters):
             self._add(expr, is_barrier)
-        self._mark_extern(fn.body)
 
     def _add(self, expr: Expr, barriers: frozenset[Call]) -> None:
         if isinstance(expr, Call) and isinstance(expr.op, Op):
@@ -116,7 +115,7 @@ def _closure_levels(fn: Function) -> dict[Expr, int]:
 
     Only expressions deeper than the function's own body are in the result.
     """
-    order = list(post_order(fn.body, enter=enters))
+    order = list(post_order(fn, enter=enters))[:-1]
     if not any(isinstance(expr, Function) and enters(expr) for expr in order):
         return {}
     scopes = Scopes(fn.body)

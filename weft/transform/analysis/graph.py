@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from weft import ir
 from weft.ir.analysis import known_type
 from weft.ir.traits import NO_TRAITS
 from weft.ir.typing.infer import typed_call
+from weft.ir.visitor import enters, is_primitive  # noqa: F401 - passes import both from here
 from weft.support.errors import InternalError
 
 
@@ -26,11 +27,6 @@ def traits_of(expr: ir.Expr) -> ir.OpTraits:
 def is_reshape(expr: ir.Expr) -> bool:
     """Whether ``expr`` is a call whose result aliases its one argument under another shape."""
     return traits_of(expr).is_reshape
-
-
-def is_primitive(expr: ir.Expr) -> bool:
-    """Whether ``expr`` is a function that becomes one kernel."""
-    return type(expr) is ir.Function and bool(expr.attrs.get("primitive"))
 
 
 def type_of(expr: ir.Expr) -> ir.Type:
@@ -83,43 +79,38 @@ def is_constant(expr: ir.Expr) -> bool:
     return isinstance(expr, ir.Constant)
 
 
-def enters(expr: ir.Expr) -> bool:
-    """Whether a pass over a program visits the inside of ``expr``: not for primitive functions."""
-    return type(expr) is not ir.Function or not is_primitive(expr)
-
-
-def rewrite_typed(root: ir.Expr, fn: Callable[[ir.Expr, ir.Expr], ir.Expr]) -> ir.Expr:
+def rewrite_typed(root: ir.Expr, fn: Callable[[ir.Expr, ir.Expr], ir.Expr],
+                  kinds: Collection[type[ir.Expr]] | None = None) -> ir.Expr:
     """Replace each node by ``fn(original, rebuilt)``, in post-order.
 
     ``rebuilt`` is the node over its replaced operands. It and the result keep the type of the
     original, which is right for rewriting by expressions of equal type. Primitive functions are
-    not entered.
+    not entered. With ``kinds``, ``fn`` is asked for nodes of these kinds alone.
     """
-    memo: dict[ir.Expr, ir.Expr] = {}
-    is_changed = False  # until then no node has another operand
+    changed: dict[ir.Expr, ir.Expr] = {}
     for node in ir.post_order(root, enter=enters):
         rebuilt = node
-        if is_changed and enters(node):
+        if changed:
             parts = ir.children(node)
-            if parts:
-                rebuilt = ir.replace_children(node, [memo[part] for part in parts])
-        result = fn(node, rebuilt)
+            if not changed.keys().isdisjoint(parts):
+                rebuilt = ir.replace_children(node, [changed.get(part, part) for part in parts])
+        result = fn(node, rebuilt) if kinds is None or type(node) in kinds else rebuilt
         if result is not node:
-            is_changed = True
             if result.checked_type is None and node.checked_type is not None:
                 made = ir.rewrite_post_order(result, typed_call, enter=_is_untyped)
                 result = made.with_type(node.checked_type)
-        memo[node] = result
-    return memo[root]
+            changed[node] = result
+    return changed.get(root, root)
 
 
 def _is_untyped(expr: ir.Expr) -> bool:
     return expr.checked_type is None
 
 
-def rewrite_function(fn: ir.Function, step: Callable[[ir.Expr, ir.Expr], ir.Expr]) -> ir.Function:
+def rewrite_function(fn: ir.Function, step: Callable[[ir.Expr, ir.Expr], ir.Expr],
+                     kinds: Collection[type[ir.Expr]] | None = None) -> ir.Function:
     """``rewrite_typed`` for a whole function."""
-    return as_function(rewrite_typed(fn, step))
+    return as_function(rewrite_typed(fn, step, kinds))
 
 
 def as_function(expr: ir.Expr) -> ir.Function:
@@ -133,6 +124,7 @@ def over_new_children(node: ir.Expr, new: Callable[[ir.Expr], ir.Expr]) -> ir.Ex
 
     Returns ``node`` itself if it is a primitive function or no child changes.
     """
-    if not enters(node):
+    parts = ir.children(node)
+    if not parts or not enters(node):
         return node
-    return ir.replace_children(node, [new(child) for child in ir.children(node)])
+    return ir.replace_children(node, [new(part) for part in parts])

@@ -11,6 +11,7 @@ from weft.codegen.cost_model import NEUTRAL
 from weft.support.dataclass import dataclass
 from weft.transform.analysis.dataflow_graph import DataflowGraph, wired_calls
 from weft.transform.analysis.graph import (
+    as_function,
     enters,
     is_reshape,
     op_name,
@@ -48,7 +49,7 @@ class FuseOps(ir.FunctionPass):
     reduce_epilogue: bool = False
 
     def run(self, fn: ir.Function, ctx: ir.PassContext) -> ir.Function:
-        calls = [e for e in ir.post_order(fn.body, enter=enters) if isinstance(e, ir.Call)]
+        calls = [e for e in ir.post_order(fn, enter=enters) if isinstance(e, ir.Call)]
         regrouping = frozenset(filter(_regroups_elements, calls))
         graph = DataflowGraph(fn, is_barrier=regrouping | _relayouts_at_concatenations(calls))
         # Without optimization every call becomes a separate kernel.
@@ -60,7 +61,7 @@ class FuseOps(ir.FunctionPass):
         for indices in groups.members():
             for members in _peel([graph.nodes[i].call for i in indices]):
                 kernels[members[-1]] = members
-        return fn.replace(body=_Outliner(kernels).rewrite(fn.body), checked_type=fn.checked_type)
+        return as_function(_Outliner(kernels).rewrite(fn))
 
 
 def _regroups_elements(call: ir.Call) -> bool:
@@ -113,20 +114,20 @@ def _peel(members: list[ir.Call]) -> list[list[ir.Call]]:
 
 
 class _Outliner:
-    """Rewrites a body so that each group becomes a call of a primitive function."""
+    """Rewrites a function so that each group becomes a call of a primitive function."""
 
     def __init__(self, kernels: dict[ir.Expr, list[ir.Call]]) -> None:
         self.kernels = kernels
         self.outer: dict[ir.Expr, ir.Expr] = {}
 
-    def rewrite(self, body: ir.Expr) -> ir.Expr:
-        for node in ir.post_order(body, enter=enters):
+    def rewrite(self, fn: ir.Function) -> ir.Expr:
+        for node in ir.post_order(fn, enter=enters):
             members = self.kernels.get(node)
             if members is not None and not (len(members) == 1 and is_reshape(node)):
                 self.outer[node] = self._kernel_call(members)
             else:
                 self.outer[node] = self._rebuilt(node)
-        return self.outer[body]
+        return self.outer[fn]
 
     def _rebuilt(self, node: ir.Expr) -> ir.Expr:
         # Calls inside a group come here too; no rewritten node refers to their results.
@@ -153,8 +154,7 @@ class _Kernel:
         self.arguments: list[ir.Expr] = []
 
     def add(self, call: ir.Call) -> None:
-        args = tuple(map(self._operand, call.args))
-        self.inner[call] = call.replace(args=args, checked_type=call.checked_type)
+        self.inner[call] = ir.replace_children(call, [self._operand(arg) for arg in call.args])
 
     def _operand(self, expr: ir.Expr) -> ir.Expr:
         known = self.inner.get(expr)

@@ -92,6 +92,9 @@ class FusionGroups:
 
     def _join_rows(self) -> None:
         """Join reductions along rows with the calls that read their results row by row."""
+        reductions = {self._find(n.index) for n in self.graph.nodes if n.pattern is COMM_REDUCE}
+        if not reductions:
+            return
         members = {group[-1]: group for group in self.members()}
         by_root = {self._find(last): group for last, group in members.items()}
         for node in self.graph.nodes:
@@ -102,6 +105,8 @@ class FusionGroups:
             if path is None:
                 continue
             roots = dict.fromkeys(map(self._find, (*path, sink)))
+            if reductions.isdisjoint(roots):
+                continue
             joined = [i for root in roots for i in by_root[root]]
             if len(joined) > self.max_depth or not self._has_one_result(joined):
                 continue
@@ -112,6 +117,7 @@ class FusionGroups:
             for root in roots:
                 self._merge(root, target)
             by_root[self._find(sink)] = sorted(joined)
+            reductions.add(self._find(sink))
 
     def _between(self, source: int, sink: int) -> list[int] | None:
         """All nodes from ``source`` to ``sink``, without the latter; ``None`` if too many."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 from weft import ir, op
 from weft.codegen.backend import cost_model_of
 from weft.codegen.cost_model import NEUTRAL
+from weft.ir.typing.infer import typed_call
 from weft.op.layout_inference import LayoutResult
 from weft.support.dataclass import dataclass
 from weft.topi.layout import Layout
@@ -135,8 +136,7 @@ class _Relayout:
             arriving = self.values[call.args[0]]
             layout = arriving.layout if isinstance(arriving, _Tensor) else None
             return self._anchor(call, self.costs.cheapest(call, layout))
-        types = [graph.type_of(a) for a in call.args]
-        result = self._propagated(call, operator, types)
+        result = self._propagated(call, operator)
         return _Tensor(self._rebuilt(call)) if result is None else result
 
     def _anchor(self, call: ir.Call, choice: LayoutChoice) -> _Value:
@@ -150,19 +150,20 @@ class _Relayout:
         layout = None if choice.output_layout is None else Layout.parse(choice.output_layout)
         if layout is not None and layout.is_primal:
             layout = None
-        result = _Tensor(call.replace(args=args, attrs=choice.attrs), layout)
+        result = _Tensor(typed_call(call.replace(args=args, attrs=choice.attrs)), layout)
         if choice.cut is None:
             return result
         axis, size = choice.cut
         kept = op.strided_slice(self._original(result), begin=(0,), end=(size,), axes=(axis,),
                                 span=call.span)
-        return _Tensor(kept)
+        return _Tensor(typed_call(kept))
 
     def _padded(self, arg: ir.Expr, zeros: Sequence[int]) -> ir.Expr:
         """``arg`` in its original layout, with that many zeros appended along each axis."""
         value = self._original(self.values[arg])
         zero = ir.const(0, graph.tensor_type_of(arg).dtype)
-        return op.nn.pad(value, zero, pad_width=tuple((0, n) for n in zeros), span=arg.span)
+        return typed_call(
+            op.nn.pad(value, zero, pad_width=tuple((0, n) for n in zeros), span=arg.span))
 
     def _from_to(self, arg: ir.Expr, original: str, wanted: str) -> ir.Expr:
         value = self.values[arg]
@@ -172,19 +173,19 @@ class _Relayout:
                 return self._convert(value.expr, present.name, wanted)
         return self._convert(self._original(value), original, wanted)
 
-    def _propagated(self, call: ir.Call, operator: ir.Op,
-                    types: Sequence[ir.Type]) -> _Value | None:
+    def _propagated(self, call: ir.Call, operator: ir.Op) -> _Value | None:
         """The call in the layout of its data, ``None`` if it cannot run in it."""
         infer = operator.hook("layout")
         arriving = tuple(_layouts_of(self.values[a]) for a in call.args)
         if infer is None or not any(map(_is_blocked, arriving)):
             return None
-        result: LayoutResult | None = infer(call.attrs, arriving, tuple(types))
+        types = tuple(map(graph.type_of, call.args))
+        result: LayoutResult | None = infer(call.attrs, arriving, types)
         if result is None:
             return None
         wanted = zip(call.args, result.inputs, strict=True)
         args = tuple(self._in(self.values[arg], layouts) for arg, layouts in wanted)
-        new = call.replace(args=args, attrs=result.attrs)
+        new = typed_call(call.replace(args=args, attrs=result.attrs))
         return _value_of(new, graph.type_of(call), result.outputs)
 
     # -- conversions -------------------------------------------------------------------------
@@ -217,9 +218,8 @@ class _Relayout:
         # All users of a value share its conversion.
         key = expr, src, dst
         if key not in self.converted:
-            self.converted[key] = op.layout_transform(
-                expr, src_layout=src, dst_layout=dst, span=expr.span
-            )
+            self.converted[key] = typed_call(
+                op.layout_transform(expr, src_layout=src, dst_layout=dst, span=expr.span))
         return self.converted[key]
 
 
@@ -241,7 +241,7 @@ def _fields_of(value: _Value, count: int) -> tuple[_Value, ...]:
     return tuple(_Tensor(ir.TupleGetItem(value.expr, i)) for i in range(count))
 
 
-def _value_of(call: ir.Call, original: ir.Type, layouts: Sequence[Layout | None]) -> _Value:
+def _value_of(call: ir.Expr, original: ir.Type, layouts: Sequence[Layout | None]) -> _Value:
     if not isinstance(original, ir.TupleType):
         return _Tensor(call, layouts[0])
     fields = tuple(_Tensor(ir.TupleGetItem(call, i), layout) for i, layout in enumerate(layouts))

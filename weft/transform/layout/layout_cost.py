@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from weft.ir import ANY, Call, Expr, Function, Op, TensorType, Tuple, TupleGetItem
 from weft.support.dataclass import dataclass
@@ -36,6 +36,20 @@ class _Costs:
 
     def __add__(self, other: _Costs) -> _Costs:
         return _Costs(self.unblocked + other.unblocked, self.blocked + other.blocked)
+
+
+_NO_COSTS = _Costs()
+
+
+class _Offer(NamedTuple):
+    """A choice, and its seconds with those of the users of its result."""
+
+    choice: LayoutChoice
+    takes_blocks: bool
+    seconds: float
+
+    def cost(self, arrives_blocked: bool, conversion: float) -> float:
+        return self.seconds + (conversion if self.takes_blocks != arrives_blocked else 0.0)
 
 
 class LayoutCosts:
@@ -65,27 +79,30 @@ class LayoutCosts:
         """The choice for data in this layout, ``None`` if unblocked; the first of equally fast
         ones. Data in other blocks than a choice takes changes its layout too.
         """
-        def cost(choice: LayoutChoice) -> float:
-            seconds = self._cost(call, choice, arriving is not None)
-            wanted = choice.input_layouts[0] if choice.takes_blocks else None
+        conversion = self._conversion_of(call.args[0])
+
+        def cost(offer: _Offer) -> float:
+            seconds = offer.cost(arriving is not None, conversion)
+            wanted = offer.choice.input_layouts[0] if offer.takes_blocks else None
             is_other = wanted is not None and arriving is not None and wanted[1] != arriving.name
-            return seconds + (self._conversion_of(call.args[0]) if is_other else 0.0)
+            return seconds + (conversion if is_other else 0.0)
 
-        return min(self._choices[call], key=cost)
+        return min(self._offers_of(call), key=cost).choice
 
-    def _cost(self, call: Call, choice: LayoutChoice, arrives_blocked: bool) -> float:
-        users = self._users.get(call, _Costs()).of(choice.gives_blocks)
-        converts = choice.takes_blocks != arrives_blocked
-        return choice.seconds + users + (self._conversion_of(call.args[0]) if converts else 0.0)
+    def _offers_of(self, call: Call) -> list[_Offer]:
+        users = self._users.get(call, _NO_COSTS)
+        return [_Offer(choice, choice.takes_blocks, choice.seconds + users.of(choice.gives_blocks))
+                for choice in self._choices[call]]
 
     def _charge_operands(self, node: Expr) -> None:
-        users = self._users.get(node, _Costs())
         if node in self._choices and isinstance(node, Call):
-            costs = [min(self._cost(node, c, arrives) for c in self._choices[node])
+            conversion, offers = self._conversion_of(node.args[0]), self._offers_of(node)
+            costs = [min([offer.cost(arrives, conversion) for offer in offers])
                      for arrives in (False, True)]
             # Only the difference matters to the operand: the smaller cost is paid in either layout.
             self._charge(node.args[0], _Costs(costs[0] - min(costs), costs[1] - min(costs)))
         elif _keeps_layout(node):
+            users = self._users.get(node, _NO_COSTS)
             for operand in _operands(node):
                 self._charge(operand, users)
         else:
@@ -94,7 +111,8 @@ class LayoutCosts:
                 self._charge(operand, _Costs(0.0, self._conversion_of(operand)))
 
     def _charge(self, node: Expr, costs: _Costs) -> None:
-        self._users[node] = self._users.get(node, _Costs()) + costs
+        known = self._users.get(node)
+        self._users[node] = costs if known is None else known + costs
 
     def _conversion_of(self, value: Expr) -> float:
         """Seconds to change the layout of ``value``; 0 if only run time determines its size.

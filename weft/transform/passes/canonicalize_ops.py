@@ -44,7 +44,7 @@ class CanonicalizeOps(FunctionPass):
     seeks: ClassVar[Seeks] = Seeks(hooks=("canonical_form", "decomposition"))
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
-        return rewrite_function(fn, _canonicalize)
+        return rewrite_function(fn, _canonicalize, (Call,))
 
 
 def _canonicalize(_: Expr, node: Expr) -> Expr:

@@ -12,6 +12,7 @@ from weft.transform.analysis.graph import known_type, rewrite_function
 # Larger constants are weights. Equal ones are rare, and comparing them all costs more than merging
 # saves.
 MAX_COMPARED_BYTES = 1 << 16
+_MERGED = (ir.Call, ir.Tuple, ir.TupleGetItem, ir.Constant)
 
 
 @ir.register_pass
@@ -39,7 +40,7 @@ class EliminateCommonSubexpr(ir.FunctionPass):
             key = self._value_number(original, node)
             return node if key is None else first.setdefault(key, node)
 
-        return rewrite_function(fn, representative)
+        return rewrite_function(fn, representative, _MERGED)
 
     def _value_number(self, original: ir.Expr, node: ir.Expr) -> Hashable | None:
         """A key that is equal for equal values; ``None`` for nodes that are never merged.

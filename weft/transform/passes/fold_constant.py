@@ -81,7 +81,7 @@ class FoldConstant(ir.FunctionPass):
             given = sum(e.content.nbytes for e in ir.post_order(fn) if isinstance(e, ir.Constant))
             return AllocationBudget(BUDGET_BYTES + self.max_growth * given)
 
-        return rewrite_function(fn, partial(self._fold, budget))
+        return rewrite_function(fn, partial(self._fold, budget), (ir.Call, ir.TupleGetItem, ir.If))
 
     def _fold(self, budget: Callable[[], AllocationBudget], original: ir.Expr, node: ir.Expr
               ) -> ir.Expr:
@@ -91,9 +91,9 @@ class FoldConstant(ir.FunctionPass):
             return node.true_branch if node.cond.data.item() else node.false_branch
         if not isinstance(node, ir.Call) or not isinstance(node.op, ir.Op):
             return node
-        if node.op.reference is None or node.op.traits.has_effect or node.op.name in self.skip:
+        if not all(map(is_constant, node.args)):  # true of most calls
             return node
-        if not all(map(is_constant, node.args)):
+        if node.op.reference is None or node.op.traits.has_effect or node.op.name in self.skip:
             return node
         if has_symbols(node.attrs):  # such as arange(start=n, stop=n + 1), of static type
             return node

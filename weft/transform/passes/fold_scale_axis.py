@@ -48,7 +48,7 @@ def fold_scales(fn: Function, *, forward: bool, backward: bool) -> Function:
             folding.single_use.add(result)
         return result
 
-    return rewrite_function(fn, step)
+    return rewrite_function(fn, step, (Call,))
 
 
 class _Folding:

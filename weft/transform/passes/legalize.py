@@ -48,4 +48,4 @@ class Legalize(FunctionPass):
             found = hook(node, [type_of(a) for a in original.args], ctx)
             return node if found is None else found
 
-        return rewrite_function(fn, replace)
+        return rewrite_function(fn, replace, (Call,))

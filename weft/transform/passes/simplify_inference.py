@@ -33,7 +33,7 @@ class SimplifyInference(FunctionPass):
     seeks: ClassVar[Seeks] = Seeks(kinds=(TupleGetItem,), hooks=("inference_form",))
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
-        return rewrite_function(fn, _simplify)
+        return rewrite_function(fn, _simplify, (Call, TupleGetItem))
 
 
 def _simplify(_: Expr, node: Expr) -> Expr:

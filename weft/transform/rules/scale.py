@@ -24,17 +24,20 @@ class WeightAxes:
 
 def weight_axes(call: Expr) -> WeightAxes | None:
     """The axes of an anchor with constant floating-point weights; ``None`` for other calls."""
-    name = op_name(call)
     if not isinstance(call, Call) or len(call.args) < 2:
         return None
     weight, type_ = call.args[1], known_type(call)
     if not isinstance(weight, Constant) or not isinstance(type_, TensorType):
         return None
-    if not weight.tensor_type.dtype.is_float or weight.tensor_type.dtype != type_.dtype:
-        return None
+    axes = _axes_of(call, weight, type_.ndim - 1)
+    dtype = None if axes is None else weight.tensor_type.dtype
+    return axes if dtype is not None and dtype.is_float and dtype == type_.dtype else None
+
+
+def _axes_of(call: Call, weight: Constant, last: int) -> WeightAxes | None:
+    name = op_name(call)
     if name in ("nn.conv1d", "nn.conv2d", "nn.conv3d"):
         return _conv_axes(call)
-    last = type_.ndim - 1
     if name == "nn.dense":
         layout = Layout.parse(call.attrs.weight_layout)  # type: ignore[attr-defined]
         if not layout.is_primal:
