@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,43 @@ def test_file_of_another_kind(tmp_path: Path) -> None:
           help: download or export the model again
     """,
     )
+
+
+def _archive(*names: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(("data", "kind", "cure"), [
+    (_archive("m/data.pkl", "m/version"), "what torch.save writes", "load_state_dict"),
+    (_archive("m/constants.pkl", "m/data.pkl"), "a program of TorchScript", "torch.jit.load"),
+    (_archive("m/models/model.json"), "what torch.export.save writes", ".pt2"),
+    (_archive("metadata.json", "config.json"), "a model of Keras", "KERAS_BACKEND=torch"),
+    (_archive("artifact.json"), "a compiled artifact", "weft.load"),
+    (b"\x89HDF\r\n\x1a\n" + bytes(64), "a model of Keras", "KERAS_BACKEND=torch"),
+    (b"GGUF\x03" + bytes(64), "a language model of GGUF", "weft.models.load"),
+    (b"\x80\x04\x95" + bytes(64), "a pickle", "skl2onnx"),
+    ((2).to_bytes(8, "little") + b"{}", "weights of safetensors", "weft.models.load"),
+    (bytes(4) + b"TFL3" + bytes(64), "a model of TensorFlow Lite", ".tflite"),
+], ids=["state", "script", "pt2", "keras", "artifact", "hdf5", "gguf", "pickle", "safetensors",
+        "tflite"])
+def test_a_file_of_another_format_is_named_with_the_way_in(
+    tmp_path: Path, data: bytes, kind: str, cure: str
+) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(data)
+    message = str(error_of(lambda: from_onnx(path), InvalidModelError))
+    assert f"the model file is not an ONNX model but {kind}" in message
+    assert cure in message
+
+
+def test_an_archive_of_nothing_known_is_only_not_onnx(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(_archive("readme.txt"))
+    assert "truncated or corrupted" in str(error_of(lambda: from_onnx(path), InvalidModelError))
 
 
 def test_git_lfs_pointer() -> None:

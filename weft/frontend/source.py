@@ -419,7 +419,23 @@ def _front_end_of(model: object, examples: Examples = None) -> FrontEnd:
         expected="a path, the bytes of an ONNX model, onnx.ModelProto, a module of torch or "
                  "weft.nn, ExportedProgram, Graph, GraphDef, IRModule, Function, a @weft.function, "
                  "a function of weft.jit or of JAX",
+        help=_way_in(model, names),
     )
+
+
+# By the package of a model's class, how it becomes a model that weft takes.
+_CONVERTED = {
+    "sklearn": "skl2onnx.to_onnx(model, X[:1]) converts it to ONNX",
+    "lightgbm": "onnxmltools.convert_lightgbm(model, ...) converts it to ONNX",
+    "xgboost": "onnxmltools.convert_xgboost(model, ...) converts it to ONNX",
+}
+
+
+def _way_in(model: object, names: Sequence[str]) -> str | None:
+    if isinstance(model, type):
+        return f"make an instance of it: {model.__name__}(...)"
+    packages = (name.partition(".")[0] for name in names)
+    return next((_CONVERTED[name] for name in packages if name in _CONVERTED), None)
 
 
 def open_ir(model: IRProgram | FileContent, *_: object) -> Source:

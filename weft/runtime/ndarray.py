@@ -69,11 +69,14 @@ def with_sizes(spec: TensorSpec, value: Any, sizes: dict[str, int]) -> TensorSpe
 
 def mismatch(spec: TensorSpec, part: str, found: np.ndarray) -> InvalidInputError:
     """The error for an argument with a wrong ``part``: dtype or shape."""
-    hint = f".astype({spec.dtype!r})" if part == "dtype" else None
+    help_ = None
+    if part == "dtype":
+        is_number = found.dtype.kind not in "OSU"
+        help_ = f"arrays are not converted silently; pass {spec.name}.astype({spec.dtype!r})" \
+            if is_number else "give an array of numbers"
     return InvalidInputError(
         f"input {spec.name!r} has the wrong {part}", expected=spec,
-        got=f"Tensor[{found.shape}, {found.dtype}]",
-        help=hint and f"arrays are not converted silently; pass {spec.name}{hint}",
+        got=f"Tensor[{found.shape}, {found.dtype}]", help=help_,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from weft.frontend.onnx.other_formats import refuse_other_format
 from weft.frontend.onnx.protos import ModelProto
 from weft.frontend.onnx.wire import split_model
 from weft.support.dataclass import dataclass
@@ -89,6 +90,7 @@ def _parse(data: memoryview, source: str, folder: Path | None) -> LoadedModel:
             where=source,
             help="fetch the file itself: git lfs pull",
         )
+    refuse_other_format(data, source)
     split = split_model(data)
     proto = ModelProto()
     try:
