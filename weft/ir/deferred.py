@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from weft.ir.dtype import DType
+
 # Smaller arrays are computed at once.
 MIN_BYTES = 1 << 20
 # Columns of a transposed matrix that are computed at once.
@@ -196,10 +198,10 @@ def memory_of(array: Array) -> np.ndarray:
 
 
 def is_finite(array: Array) -> bool:
-    """Whether an array has a floating-point dtype of NumPy, and neither infinities nor NaN."""
+    """Whether an array has a floating-point dtype, and neither infinities nor NaN."""
     if isinstance(array, Product):
         return True
-    return array.dtype.kind == "f" and bool(np.isfinite(np.asarray(array)).all())
+    return DType.of(array.dtype).is_float and bool(np.isfinite(np.asarray(array)).all())
 
 
 def copy_elements(to: np.ndarray, source: Array) -> None:

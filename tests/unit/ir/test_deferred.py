@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -67,6 +68,13 @@ def test_elements_are_taken_at_indices(case: str) -> None:
     assert np.array_equal(lazy.take(at), array[at])
     assert is_finite(lazy)
     assert memory_of(lazy).shape[1:] == array.shape[1:]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_floats_of_any_dtype_are_known_to_be_finite(dtype: type) -> None:
+    assert is_finite(np.ones(3, dtype))
+    assert not is_finite(np.array([1, np.inf, 0], dtype))
+    assert not is_finite(np.array([np.nan], dtype))
 
 
 def test_a_constant_computes_its_data_when_they_are_read() -> None:

@@ -202,43 +202,48 @@ def test_convolutions_of_constant_kernels_are_packed_when_compiled():
     np.testing.assert_array_equal(module(data), want)
 
 
-@pytest.mark.parametrize(("target", "left"), [(WIDE_CPU, "uint8"), (ARM_CPU, "int8")])
+@pytest.mark.parametrize(("target", "left", "right"), [
+    (WIDE_CPU, "uint8", "int8"), (ARM_CPU, "int8", "int8"), (WIDE_CPU, "bfloat16", "bfloat16"),
+])
 @pytest.mark.parametrize(("size", "taps", "stride", "dilation", "has_blocks"), [
     ((4, 7), 1, 1, 1, False), ((6, 9), 3, 2, 1, False), ((5, 8), 2, 1, 2, True),
     ((5, 6), 1, 2, 1, False), ((3, 5), 1, 1, 1, True),
 ])
-def test_convolutions_of_adjacent_channels(target, left, size, taps, stride, dilation, has_blocks):
+def test_convolutions_of_adjacent_channels(target, left, right, size, taps, stride, dilation,
+                                           has_blocks):
     """The data, in NHWC or with one block of channels, is read in place; output channels are the
     lanes.
     """
-    lanes = 16 if target is WIDE_CPU else 4
-    written, data = draw("int8", (2 * lanes, 8, taps, taps), 1), draw(left, (2, *size, 8), 0)
-    layout = f"OHWI{lanes}o4i"
+    lanes, is_real = 16 if target is WIDE_CPU else 4, left == "bfloat16"
+    written, data = draw(right, (2 * lanes, 8, taps, taps), 1), draw(left, (2, *size, 8), 0)
+    layout = f"OHWI{lanes}o{2 if is_real else 4}i"
     packed = transform_array(written, Layout.parse("OIHW"), Layout.parse(layout))
-    attrs = {"strides": (stride, stride), "dilation": (dilation, dilation), "out_dtype": "int32",
-             "padding": (0,) * 4}
-    want = np.maximum(op.nn.conv2d.reference(data, written, **attrs, data_layout="NHWC"), 0)
+    attrs = {"strides": (stride, stride), "dilation": (dilation, dilation), "padding": (0,) * 4,
+             "out_dtype": "float32" if is_real else "int32"}
+    wide = np.float64 if is_real else np.int64
+    want = np.maximum(op.nn.conv2d.reference(data.astype(wide), written.astype(wide), **attrs,
+                                             data_layout="NHWC").astype(wide), 0)
     attrs["data_layout"] = "NCHW8c" if has_blocks else "NHWC"
     attrs["out_layout"] = f"NCHW{2 * lanes}c" if has_blocks else "NHWC"
     if has_blocks:
         data, want = data[:, None], want[:, None]
-    x, w = var("x", data.shape, left), var("w", packed.shape, "int8")
+    x, w = var("x", data.shape, left), var("w", packed.shape, right)
     body = op.nn.conv2d(x, w, kernel_layout=layout, channels=2 * lanes,
                         kernel_size=(taps, taps), **attrs)
     kernel = lower_function(primitive([x, w], op.nn.relu(body)), target)
     assert kernel.implementation.endswith("dot_128_nhwc" if target is ARM_CPU else "512_nhwc")
-    check(kernel, [data, packed], want.astype(np.int64))
+    check(kernel, [data, packed], want)
 
 
-@pytest.mark.parametrize("padding", [0, 1])
-def test_signed_channels_last_data_is_shifted_and_padded_ahead(padding):
+@pytest.mark.parametrize(("left", "padding"), [("int8", 0), ("int8", 1), ("uint8", 1)])
+def test_channels_last_data_is_padded_ahead_and_shifted_if_signed(left, padding):
     """``vpdpbusd`` takes unsigned data; the correction is a constant."""
-    x = var("x", (1, 6, 6, 4), "int8")
+    x = var("x", (1, 6, 6, 4), left)
     body = op.nn.conv2d(x, const(draw("int8", (3, 3, 4, 5), 1)), padding=(padding,) * 4,
                         data_layout="NHWC", kernel_layout="HWIO", out_dtype="int32")
     module = IRModule.from_expr(Function((x,), body))
     text = str(run_pipeline(module, CompileOptions.make(WIDE_CPU), stop_at="optimized"))
-    assert "bitwise_xor" in text
+    assert ("bitwise_xor" in text) == (left == "int8")
     assert "OHWI16o4i" in text
     assert ("nn.pad(" in text) == bool(padding)
 
@@ -251,6 +256,25 @@ def test_threads_change_no_bit(left, right):
     data = draw(left, (70, 90), 0)
     found = [weft.compile(Function((x,), body), threads=n)(data) for n in (1, 2, 3)]
     assert all(np.array_equal(found[0], y) for y in found[1:])
+
+
+@pytest.mark.parametrize(("layout", "kernel_layout"), [("NCHW", "OIHW"), ("NHWC", "HWIO")])
+def test_threads_change_no_bit_of_convolutions_of_any_batch(layout, kernel_layout):
+    """Odd channels are padded with zeros; the result is rounded once."""
+    weight, data = draw("bfloat16", (21, 33, 3, 3), 1), draw("bfloat16", (3, 33, 14, 14), 0)
+    attrs = {"padding": (1, 1), "data_layout": layout, "kernel_layout": kernel_layout}
+    given, kernel = (transform_array(array, Layout.parse(before), Layout.parse(after))
+                     for array, before, after in ((data, "NCHW", layout),
+                                                  (weight, "OIHW", kernel_layout)))
+    x = var("x", ("n", *given.shape[1:]), "bfloat16")
+    function = Function((x,), op.nn.relu(op.nn.conv2d(x, const(kernel), **attrs)))
+    found = [weft.compile(function, threads=n)(given) for n in (1, 3)]
+    assert np.array_equal(*found)
+    exact = np.maximum(op.nn.conv2d.reference(
+        given.astype(np.float64), kernel.astype(np.float64), **attrs), 0)
+    np.testing.assert_allclose(found[0].astype(np.float64), exact, rtol=2**-8, atol=1e-3)
+    chosen = run_pipeline(IRModule.from_expr(function), CompileOptions.make(WIDE_CPU))
+    assert 'algorithm="dot_product"' in str(chosen)
 
 
 @pytest.mark.sample(0.3)

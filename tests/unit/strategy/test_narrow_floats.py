@@ -117,21 +117,30 @@ def test_convolutions_get_no_generic_schedule(name, dtype, target) -> None:
     assert not any(c.endswith("generic") for c in chosen), chosen
 
 
-def test_bfloat16_takes_dot_products_where_the_cpu_has_them() -> None:
-    """A kernel of one tap has no Winograd form to prefer."""
-    x = var("x", (1, 256, 14, 14), "bfloat16")
-    weight = Constant(np.ones((256, 256, 1, 1), ml_dtypes.bfloat16))
-    function = Function((x,), op.nn.conv2d(x, weight))
-    assert "nn.conv2d.cpu.vdpbf16ps_512" in implementations(function, WIDE_CPU)
+@pytest.mark.parametrize(("layout", "size"), [("NCHW", 14), ("NCHW", 7), ("NHWC", 7)])
+def test_bfloat16_takes_dot_products_where_the_cpu_has_them(layout, size) -> None:
+    """Rows of 7 fill no vector, output channels do."""
+    chosen = implementations(bfloat16_conv(layout, size, dilation=2), WIDE_CPU)
+    assert "nn.conv2d.cpu.vdpbf16ps_512_nhwc" in chosen, chosen
 
 
-def test_bfloat16_in_short_rows_is_computed_in_float32() -> None:
-    """Of 16 lanes 7 would be used: twice the products of float32 are not worth it."""
-    x = var("x", (1, 64, 7, 7), "bfloat16")
-    weight = Constant(np.ones((64, 64, 3, 3), ml_dtypes.bfloat16))
-    body = op.nn.conv2d(x, weight, padding=(1, 1), strides=(1, 1), dilation=(2, 2))
-    chosen = implementations(Function((x,), body), WIDE_CPU)
+def test_bfloat16_in_rows_of_a_prime_size_is_computed_in_float32() -> None:
+    """Register tiles of one position of 31 would read the weights from L2 for each of them."""
+    chosen = implementations(bfloat16_conv("NHWC", 31, dilation=2), WIDE_CPU)
     assert not any("vdpbf16ps" in c or c.endswith("generic") for c in chosen), chosen
+
+
+def test_bfloat16_takes_winograd_where_it_is_faster_still() -> None:
+    chosen = implementations(bfloat16_conv("NCHW", 56, dilation=1), WIDE_CPU)
+    assert "nn.winograd_conv2d.cpu.blocked" in chosen, chosen
+
+
+def bfloat16_conv(layout: str, size: int, dilation: int) -> Function:
+    """A kernel whose taps are apart has no Winograd form."""
+    x = var("x", (1, 64, size, size) if layout == "NCHW" else (1, size, size, 64), "bfloat16")
+    weight = Constant(np.ones((64, 64, 3, 3), ml_dtypes.bfloat16))
+    return Function((x,), op.nn.conv2d(x, weight, padding=(dilation,) * 2, data_layout=layout,
+                                       dilation=(dilation,) * 2))
 
 
 @pytest.mark.parametrize(("build", "shape"), [

@@ -32,6 +32,8 @@ def conv2d_absorbs_zero_padding(x: Expr, padded: Call, w: Expr, call: Call) -> E
     layout = Layout.parse(attrs.data_layout)
     if not layout.is_primal:
         return NoMatch("the data has a blocked layout")
+    if attrs.algorithm is not None:
+        return NoMatch(f"{attrs.algorithm} was chosen for padded data")
     widths = dict(zip(layout.primal_axes, padded.attrs.pad_width, strict=True))  # type: ignore[attr-defined]
     if any(any(pair) for letter, pair in widths.items() if letter not in "HW"):
         return NoMatch("batch or channels are padded")

@@ -16,8 +16,8 @@ SYMBOLIC_CHANNELS = "the channels or the kernel have symbolic sizes"
 
 
 def plan_channels_last_dots(problem: ConvProblem, target: CpuTarget) -> DotInstruction | str:
-    """The dot product instruction for an ungrouped 2-D convolution of bytes in NHWC, or the reason
-    why there is none.
+    """The dot product instruction for an ungrouped 2-D convolution of adjacent channels, or the
+    reason why there is none.
     """
     attrs, data, kernel = problem.attrs, problem.data, problem.kernel
     if attrs.groups != 1:
@@ -25,8 +25,9 @@ def plan_channels_last_dots(problem: ConvProblem, target: CpuTarget) -> DotInstr
     plan = select_dot_instruction(data.dtype, kernel.dtype, target, keeps_right=True)
     if plan is None:
         return f"the CPU has no dot product instruction for {data.dtype} by {kernel.dtype}"
-    if not plan.accumulator.is_int or attrs.out_dtype != int32:
-        return f"the result is {attrs.out_dtype or data.dtype}, not int32"
+    reason = _why_other_result(problem, plan)
+    if reason is not None:
+        return reason
     if problem.shape.has_open_row or problem.shape.has_open_height:
         return "the size of the image is symbolic"
     return EMPTY if problem.shape.is_empty else plan
@@ -48,10 +49,15 @@ def plan_dots(problem: ConvProblem, target: CpuTarget) -> DotInstruction | str:
     plan = select_dot_instruction(kernel.dtype, data.dtype, target, keeps_left=True)
     if plan is None:
         return f"the CPU has no dot product instruction for {data.dtype} by {kernel.dtype}"
+    reason = _why_other_result(problem, plan)
+    return reason or (EMPTY if problem.shape.is_empty else plan)
+
+
+def _why_other_result(problem: ConvProblem, plan: DotInstruction) -> str | None:
+    """The reason, if the result is not in the dtype of the accumulators."""
     wanted = int32 if plan.accumulator.is_int else float32
-    if (attrs.out_dtype or data.dtype) != wanted:
-        return f"the result is {attrs.out_dtype or data.dtype}, not {wanted}"
-    return EMPTY if problem.shape.is_empty else plan
+    result = problem.attrs.out_dtype or problem.data.dtype
+    return None if result == wanted else f"the result is {result}, not {wanted}"
 
 
 def why_not_unblocked_depthwise(target: CpuTarget) -> str | None:

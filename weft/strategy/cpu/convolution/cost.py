@@ -148,13 +148,19 @@ def worth_prefetching(
 
 
 def estimate_dot_product(shape: ConvShape, group: int, lanes: int, target: CpuTarget) -> Estimate:
-    """Instructions that add ``group`` products in each of ``lanes`` lanes, which are positions."""
+    """Instructions that add ``group`` products in each of ``lanes`` lanes, which are positions.
+
+    The pixels are copied with their padding, and again in groups of channels.
+    """
     rows, width = _rows_and_width(shape)
-    vectors = -(-width // lanes)
+    model, vectors = machine_model(target), -(-width // lanes)
     tile = choose_tile(shape.outputs, vectors, target)
-    steps = cover_cycles(machine_model(target), shape.outputs, vectors, tile)
+    steps = cover_cycles(model, shape.outputs, vectors, tile)
     depth = -(-shape.group_inputs // group) * math.prod(shape.taps)
-    return Estimate(steps * shape.batch * rows * depth, tile)
+    strides = (1,) if shape.pointwise else shape.strides
+    pixels = shape.batch * shape.inputs * math.prod((*shape.extents, *strides))
+    copies = 2 * model.conversion_cycles(shape.itemsize) * pixels
+    return Estimate(steps * shape.batch * rows * depth + copies, tile)
 
 
 def estimate_channels_last_dots(
@@ -168,12 +174,20 @@ def estimate_channels_last_dots(
         shape = replace(shape, extents=(math.prod(shape.extents),), taps=(1,), strides=(1,))
     *rows, width = shape.extents
     model, vectors = machine_model(target), shape.outputs // lanes
-    counts = [n for n in range(1, MAX_VECTORS + 1) if vectors % n == 0]
-    tile = fastest_first(
-        (tile for tile in tiles_that_fit(min(width, MAX_ROWS), counts, target)
-         if width % tile.mr == 0), lambda tile: cover_cycles(model, width, vectors, tile))[0]
     depth = -(-shape.group_inputs // group) * math.prod(shape.taps)
-    cycles = cover_cycles(model, width, vectors, tile) * shape.batch * math.prod(rows) * depth
+
+    def steps(tile: RegisterTile) -> float:
+        cycles = cover_cycles(model, width, vectors, tile)
+        if depth * tile.nr_vectors * model.vector_bytes <= model.l1_bytes:
+            return cycles
+        # Each tile reads its slice of the weights from L2.
+        moved = width // tile.mr * vectors * model.vector_bytes
+        return max(cycles, moved / model.l2_stream_bandwidth)
+
+    counts = [n for n in range(1, MAX_VECTORS + 1) if vectors % n == 0]
+    tile = fastest_first((tile for tile in tiles_that_fit(min(width, MAX_ROWS), counts, target)
+                          if width % tile.mr == 0), steps)[0]
+    cycles = steps(tile) * shape.batch * math.prod(rows) * depth
     return Estimate(cycles, tile), blocked_row_block(shape, lanes, tile, target)
 
 

@@ -47,14 +47,23 @@ def legalize_convolution(call: Call, types: Sequence[Type], context: PassContext
     if decision is None:
         return _with_open_sizes(call, data, kernel)
     plan = decision.plan
-    if plan.prepares_data:
-        return _prepared(call, plan, data)
-    rewritten = _in_float32(call) if plan.upcasts else call
+    summed = _in_accumulators(call, plan, data)
+    rewritten: Expr = summed
     if plan.winograd_tile is not None:
-        rewritten = _winograd(rewritten, plan, plan.winograd_tile)
-    elif plan.algorithm is ConvAlgorithm.DOT_PRODUCT and data.dtype.is_narrow_float:
-        rewritten = _summed_in_float32(call)
-    return None if rewritten is call else _rounded(rewritten, call)
+        rewritten = _winograd(summed, plan, plan.winograd_tile)
+    elif plan.prepares_data:
+        rewritten = _prepared(summed, plan, data)
+    if rewritten is call:
+        return None
+    return rewritten if summed is call else _rounded(rewritten, call)
+
+
+def _in_accumulators(call: Call, plan: ConvPlan, data: TensorType) -> Call:
+    """The convolution of narrow floats whose accumulators and result are float32."""
+    if plan.upcasts:
+        return _in_float32(call)
+    is_dot = plan.algorithm is ConvAlgorithm.DOT_PRODUCT and data.dtype.is_narrow_float
+    return _summed_in_float32(call) if is_dot else call
 
 
 def _with_open_sizes(call: Call, data: TensorType, kernel: TensorType) -> Expr | None:

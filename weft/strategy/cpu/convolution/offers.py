@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -39,7 +38,6 @@ from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.decision import Candidate, Rejected
 from weft.target import CpuTarget
 from weft.topi.layout import Layout
-from weft.transform.layout.typical_images import typical_image_shape
 
 
 def offer_direct(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]:
@@ -142,20 +140,9 @@ def _adjacent_dot_product(problem: ConvProblem, target: CpuTarget) -> Offer:
 
 
 def offer_narrow_dot_product(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]:
-    """Narrow floats with accumulators and result in float32.
-
-    The estimate counts a change of layout before and after, since the data must be unblocked here
-    while it may stay blocked in float32.
-    """
-    problem = replace(problem, attrs=problem.attrs.replace(out_dtype=float32))
-    model, shape = machine_model(target), problem.shape
-    changed = shape.elements + math.prod(typical_image_shape(problem.data.shape))
-    seconds = model.seconds(model.conversion_cycles(shape.dtype.itemsize) * changed)
-    for offer in offer_dot_product(problem, target):
-        if isinstance(offer, Candidate):
-            yield replace(offer, seconds=offer.seconds + seconds)
-        else:
-            yield offer
+    """Narrow floats with accumulators and result in float32."""
+    attrs = problem.attrs.replace(out_dtype=float32)
+    yield from offer_dot_product(replace(problem, attrs=attrs), target)
 
 
 # -- depthwise ---------------------------------------------------------------------------------
