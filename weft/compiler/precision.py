@@ -16,8 +16,9 @@ FULL = "fp32"
 # Weights have their last values then, and no layouts yet.
 _BEFORE = "legalize"
 _PASSES = {
-    "bf16": "quantize{scheme=bf16}",
-    "fp16": "quantize{scheme=fp16}",
+    # Folded: only constant weights are packed, and convolved by other algorithms.
+    "bf16": "quantize{scheme=bf16},fold_constant",
+    "fp16": "quantize{scheme=fp16},fold_constant",
     "int8": "quantize{scheme=int8_weight_only}",
     "int4": "quantize{scheme=int4}",
 }

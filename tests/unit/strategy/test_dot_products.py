@@ -277,6 +277,29 @@ def test_threads_change_no_bit_of_convolutions_of_any_batch(layout, kernel_layou
     assert 'algorithm="dot_product"' in str(chosen)
 
 
+@pytest.mark.parametrize(("left", "right"), [("int8", "int8"), ("bfloat16", "bfloat16")])
+@pytest.mark.parametrize(("conv", "taps", "stride", "channels_last"), [
+    (op.nn.conv1d, 3, 1, False), (op.nn.conv1d, 3, 2, True), (op.nn.conv1d, 1, 1, True),
+    (op.nn.conv3d, 2, 2, False), (op.nn.conv3d, 1, 1, False),
+])
+def test_signals_and_volumes(left, right, conv, taps, stride, channels_last):
+    rank = 1 if conv is op.nn.conv1d else 3
+    data = draw(left, (2, 9, *(7, 6, 5)[-rank:]), 0)
+    kernel = draw(right, (18, 9, *(taps,) * rank), 1)
+    attrs = {"strides": (stride,) * rank, "padding": (taps // 2,) * rank}
+    if channels_last:
+        data, kernel = np.moveaxis(data, 1, -1).copy(), np.moveaxis(kernel, (0, 1), (-1, -2)).copy()
+        attrs |= {"data_layout": "NWC", "kernel_layout": "WIO"}
+    x = var("x", data.shape, left)
+    out, wide = ("int32", np.int64) if left == "int8" else ("float32", np.float64)
+    function = Function((x,), conv(x, const(kernel), out_dtype=out, **attrs))
+    np.testing.assert_allclose(
+        weft.compile(function)(data),
+        conv.reference(data.astype(wide), kernel.astype(wide), **attrs), rtol=1e-5, atol=1e-4)
+    chosen = run_pipeline(IRModule.from_expr(function), CompileOptions.make(WIDE_CPU))
+    assert 'algorithm="dot_product"' in str(chosen)
+
+
 @pytest.mark.sample(0.3)
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("seed", range(24))

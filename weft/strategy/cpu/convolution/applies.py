@@ -16,8 +16,8 @@ SYMBOLIC_CHANNELS = "the channels or the kernel have symbolic sizes"
 
 
 def plan_channels_last_dots(problem: ConvProblem, target: CpuTarget) -> DotInstruction | str:
-    """The dot product instruction for an ungrouped 2-D convolution of adjacent channels, or the
-    reason why there is none.
+    """The dot product instruction for an ungrouped convolution of adjacent channels, or the reason
+    why there is none.
     """
     attrs, data, kernel = problem.attrs, problem.data, problem.kernel
     if attrs.groups != 1:
@@ -28,7 +28,7 @@ def plan_channels_last_dots(problem: ConvProblem, target: CpuTarget) -> DotInstr
     reason = _why_other_result(problem, plan)
     if reason is not None:
         return reason
-    if problem.shape.has_open_row or problem.shape.has_open_height:
+    if not problem.has_fixed_image:
         return "the size of the image is symbolic"
     return EMPTY if problem.shape.is_empty else plan
 
@@ -40,8 +40,6 @@ def plan_dots(problem: ConvProblem, target: CpuTarget) -> DotInstruction | str:
     The kernel may be in any layout: it is packed when the model is compiled.
     """
     attrs, data, kernel = problem.attrs, problem.data, problem.kernel
-    if attrs.spatial != "HW":
-        return f"{len(attrs.spatial)} spatial axes, not 2"
     if attrs.groups != 1:
         return f"{attrs.groups} groups"
     if (attrs.data_layout, attrs.result_layout) != ("NCHW", "NCHW"):

@@ -81,13 +81,12 @@ def _without_open_rows(
 
 def offer_dot_product(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]:
     """Operands whose dtypes the instruction takes, accumulated in 32 bits."""
-    if problem.attrs.spatial == "HW":
-        adjacent = _adjacent_dot_product(problem, target)
-        if problem.attrs.data_layout != "NCHW":
-            yield adjacent
-            return
-        if isinstance(adjacent, Candidate):
-            yield adjacent
+    adjacent = _adjacent_dot_product(problem, target)
+    if problem.attrs.data_layout != "NCHW":
+        yield adjacent
+        return
+    if isinstance(adjacent, Candidate):
+        yield adjacent
     plan = plan_dots(problem, target)
     if isinstance(plan, str):
         yield Rejected(ConvAlgorithm.DOT_PRODUCT, plan)
@@ -113,18 +112,20 @@ def offer_dot_product(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer
 
 def _adjacent_dot_product(problem: ConvProblem, target: CpuTarget) -> Offer:
     """The channels of a position are adjacent, in NHWC or as a single block, and read in place; the
-    kernel is packed when the model is compiled.
+    kernel is packed when the model is compiled. Signals and volumes have other spatial axes.
 
     Legalisation pads the data ahead, and shifts it to the sign that the instruction takes.
     """
     dot = plan_channels_last_dots(problem, target)
     if isinstance(dot, str):
         return Rejected(ConvAlgorithm.DOT_PRODUCT, dot)
-    packed, attrs, shape = f"OHWI{dot.lanes}o{dot.k_group}i", problem.attrs, problem.shape
+    attrs, shape, images = problem.attrs, problem.shape, problem.unblocked_data
+    packed = f"O{attrs.spatial}I{dot.lanes}o{dot.k_group}i"
     is_written = problem.is_channels_last or problem.is_unblocked
     added, more = -shape.outputs % dot.lanes, -shape.inputs % dot.k_group
-    layouts = (("NHWC", packed, "NHWC") if attrs.data_layout == "NHWC" else
-               (f"NCHW{shape.inputs + more}c", packed, f"NCHW{shape.outputs + added}c"))
+    last = f"N{attrs.spatial}C"
+    layouts = ((last, packed, last) if attrs.data_layout == last else
+               (f"{images}{shape.inputs + more}c", packed, f"{images}{shape.outputs + added}c"))
     if not is_written and layouts != (attrs.data_layout, attrs.kernel_layout, attrs.result_layout):
         return Rejected(ConvAlgorithm.DOT_PRODUCT,
                         f"the layouts are {attrs.data_layout} and {attrs.kernel_layout}, not "

@@ -168,6 +168,13 @@ class ConvProblem:
         return is_static(self.kernel) and isinstance(self.data.shape[layout.index_of("C")], int)
 
     @property
+    def has_fixed_image(self) -> bool:
+        """Whether all sizes but the batch are fixed."""
+        batch = Layout.parse(self.attrs.data_layout).index_of("N")
+        return all(isinstance(size, int) for axis, size in enumerate(self.data.shape)
+                   if axis != batch)
+
+    @property
     def unblocked_data(self) -> str:
         """``NCHW``, or its counterpart for other numbers of axes."""
         return "NC" + self.attrs.spatial

@@ -98,7 +98,8 @@ def _implemented(
             return Implementation(name, _unblocked_depthwise(plan, problem), seconds=offer.seconds)
         case ConvAlgorithm.DOT_PRODUCT if plan.dot is not None and plan.reads_adjacent_channels:
             is_flat = problem.shape.pointwise and set(problem.attrs.strides) == {1}
-            schedule = partial(schedule_channels_last_dot_product, plan=plan.dot, is_flat=is_flat)
+            schedule = partial(schedule_channels_last_dot_product, plan=plan.dot,
+                               rank=len(problem.attrs.spatial), is_flat=is_flat)
             compute = partial(channels_last_dot_product_conv, plan=plan.dot, is_flat=is_flat)
             return Implementation(f"{problem.op_name}.cpu.{plan.dot.instruction.name}_nhwc",
                                   _tiled(schedule, plan), compute, seconds=offer.seconds)

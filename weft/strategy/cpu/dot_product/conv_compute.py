@@ -1,8 +1,9 @@
 """Convolutions of bytes and of bfloat16 by dot product instructions.
 
-Of NHWC images, and of NCHW images whose channels are one block (``NCHW64c``), the lanes are output
-channels, and the channels of a position are groups already: the data is read in place, group by
-group, and broadcast. Operand B is the kernel, packed as ``OHWI16o4i`` when the model is compiled.
+Of data in NHWC, or in NCHW with one block of channels (``NCHW64c``), the lanes are output channels,
+and the channels of a position are groups already: the data is read in place, group by group, and
+broadcast. Operand B is the kernel, packed as ``OHWI16o4i`` when the model is compiled. Signals and
+volumes run likewise.
 
 Of NCHW images the lanes are positions along a row of the result, the groups are neighbouring input
 channels, and the weights are broadcast: operand A is the kernel, packed as ``OHWI4i`` when the
@@ -13,7 +14,7 @@ instruction then reads contiguous memory for every tap.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from weft import te
 from weft.op.nn.conv import ConvAttrs
@@ -21,7 +22,7 @@ from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.support.dataclass import dataclass
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else
-from weft.tir.row_major import unravel
+from weft.tir.row_major import element_count, ravel, unravel
 from weft.topi.layout import Layout, convert_shape
 from weft.topi.nn.conv import data_axes, side_padding, window_counts
 
@@ -130,43 +131,42 @@ def dot_product_conv(
 def channels_last_dot_product_conv(
     data: te.Tensor, kernel: te.Tensor, attrs: ConvAttrs, *, plan: DotInstruction, is_flat: bool
 ) -> te.Tensor:
-    """``nn.conv2d`` with a packed kernel (``OHWI16o4i``), without padding.
+    """A convolution with a packed kernel (``OHWI16o4i``), without padding.
 
     Data and result are in NHWC or have all channels in one block.
     With ``is_flat`` each result reads one pixel, and an image is a single row of all its positions.
     """
-    blocks, taps_y, taps_x, groups, lanes, group = kernel.shape
+    blocks, *taps, groups, lanes, group = kernel.shape
     images, result = Layout.parse(attrs.data_layout), Layout.parse(attrs.result_layout)
-    batch, _, height, width = convert_shape(images, data_axes(attrs.spatial), data.shape)
-    rows, columns = window_counts((height, width), ((0, 0), (0, 0)), (taps_y, taps_x),
-                                  attrs.dilation, attrs.strides)
-    axes = [te.reduce_axis(extent, name) for extent, name
-            in ((taps_y, "ky"), (taps_x, "kx"), (groups, "d"), (group, "ki"))]
-    ky, kx, d, k = axes
-    (down, right), (step_y, step_x) = attrs.strides, attrs.dilation
+    batch, _, *sizes = convert_shape(images, data_axes(attrs.spatial), data.shape)
+    extents = window_counts(sizes, ((0, 0),) * len(sizes), taps, attrs.dilation, attrs.strides)
+    axes = [te.reduce_axis(extent, name) for extent, name in zip(
+        (*taps, groups, group), (*(f"k{axis.lower()}" for axis in attrs.spatial), "d", "ki"),
+        strict=True)]
+    *window, d, k = axes
 
-    def element(*index: PrimExpr) -> PrimExpr:
-        n, y, x, o = index
-        pixel = data[images.indices({"N": n, "H": y * down + ky * step_y,
-                                     "W": x * right + kx * step_x, "C": d * plan.k_group + k})]
-        weight = kernel[o // plan.lanes, ky, kx, d, o % plan.lanes, k]
+    def element(n: PrimExpr, at: Sequence[PrimExpr], o: PrimExpr) -> PrimExpr:
+        where = {axis: position * stride + tap * step for axis, position, stride, tap, step
+                 in zip(attrs.spatial, at, attrs.strides, window, attrs.dilation, strict=True)}
+        pixel = data[images.indices({"N": n, **where, "C": d * plan.k_group + k})]
+        weight = kernel[(o // plan.lanes, *window, d, o % plan.lanes, k)]
         return te.sum(pixel.astype(plan.accumulator) * weight.astype(plan.accumulator), axes)
 
     channels = blocks * lanes
     if is_flat:
-        sums = te.compute((batch, rows * columns, channels),
-                          lambda n, p, o: element(n, *unravel(p, (rows, columns)), o),
+        sums = te.compute((batch, element_count(extents), channels),
+                          lambda n, p, o: element(n, unravel(p, extents), o),
                           name="dot", role=te.StageRole.DOT_PRODUCT)
     else:
-        sums = te.compute((batch, rows, columns, channels), element, name="dot",
-                          role=te.StageRole.DOT_PRODUCT)
+        sums = te.compute((batch, *extents, channels), lambda n, *i: element(n, i[:-1], i[-1]),
+                          name="dot", role=te.StageRole.DOT_PRODUCT)
 
-    def of_layout(*index: PrimExpr) -> PrimExpr:
+    def of_layout(n: PrimExpr, *index: PrimExpr) -> PrimExpr:
         # All channels are one block, whose number is 0.
-        n, y, x, o = (*index[:3], index[3]) if images.is_primal else (index[0], *index[2:])
-        return sums[(n, y * columns + x, o) if is_flat else (n, y, x, o)]
+        *at, o = index if images.is_primal else index[1:]
+        return sums[(n, ravel(at, extents), o) if is_flat else (n, *at, o)]
 
-    shape = convert_shape(data_axes(attrs.spatial), result, (batch, channels, rows, columns))
+    shape = convert_shape(data_axes(attrs.spatial), result, (batch, channels, *extents))
     return te.compute(shape, of_layout, name="conv")
 
 

@@ -55,30 +55,34 @@ def schedule_dot_product_conv(
 
 
 def schedule_channels_last_dot_product(
-    ctx: CpuContext, *, plan: DotInstruction, tile: RegisterTile, row_block: int, is_flat: bool
+    ctx: CpuContext, *, plan: DotInstruction, tile: RegisterTile, row_block: int, rank: int,
+    is_flat: bool,
 ) -> None:
     """Register tiles of positions by vectors of output channels, with all taps inside.
 
-    A task is one slice of the kernel over a block of rows (of tiles, where each result reads one
-    pixel and an image is a single row): the slice stays in L2 for all of them.
+    A task is one slice of the kernel over a block of rows: the slice stays in L2 for all of them.
+    A signal, or an image where each result reads one pixel, is a single row, whose blocks are
+    counted in tiles. ``rank`` is the number of spatial axes.
     """
     s = ctx.schedule
     dot = next(op for op in computes_below((ctx.anchor,)) if op.role is te.StageRole.DOT_PRODUCT)
     acc = accumulators(ctx, dot.output(0))
     stage = s[ctx.output]
-    n, *blocks, row, column, channel = stage.axis  # at most one block, of all channels
+    *outer, channel = stage.axis
+    outer, rows = outer[:-rank], outer[-rank:]  # the batch, and at most one block of all channels
     slices, inside = stage.split(channel, factor=tile.nr_vectors * plan.lanes)
     vector, lane = stage.split(inside, factor=plan.lanes)
-    if is_flat:
-        column = stage.fuse(row, column)
-    columns, position = stage.split(column, factor=tile.mr)
-    row_blocks, within = stage.split(columns if is_flat else row, factor=row_block)
-    inner = [within] if is_flat else [within, columns]
-    stage.reorder(n, *blocks, row_blocks, slices, *inner, position, vector, lane)
+    if is_flat and rank > 1:
+        rows = [stage.fuse(*rows)]
+    columns, position = stage.split(rows.pop(), factor=tile.mr)
+    row_blocks, within = stage.split(rows.pop() if rows else columns, factor=row_block)
+    tasks = [*outer, *rows, row_blocks, slices]
+    inner = [within] if is_flat or rank == 1 else [within, columns]
+    stage.reorder(*tasks, *inner, position, vector, lane)
     stage.unroll(position)
     stage.unroll(vector)
     stage.vectorize(lane)
-    task = stage.fuse(n, *blocks, row_blocks, slices)
+    task = stage.fuse(*tasks)
     sums = s[acc]
     if work_of(dot) >= parallel_threshold(ctx.target) * plan.k_group:
         stage.parallel(task)
