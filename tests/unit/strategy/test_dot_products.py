@@ -285,7 +285,7 @@ def test_threads_change_no_bit_of_convolutions_of_any_batch(layout, kernel_layou
 def test_signals_and_volumes(left, right, conv, taps, stride, channels_last):
     rank = 1 if conv is op.nn.conv1d else 3
     data = draw(left, (2, 9, *(7, 6, 5)[-rank:]), 0)
-    kernel = draw(right, (18, 9, *(taps,) * rank), 1)
+    kernel = draw(right, (32, 9, *(taps,) * rank), 1)
     attrs = {"strides": (stride,) * rank, "padding": (taps // 2,) * rank}
     if channels_last:
         data, kernel = np.moveaxis(data, 1, -1).copy(), np.moveaxis(kernel, (0, 1), (-1, -2)).copy()

@@ -134,10 +134,13 @@ def _adjacent_dot_product(problem: ConvProblem, target: CpuTarget) -> Offer:
         return Rejected(ConvAlgorithm.DOT_PRODUCT, RUNTIME_KERNEL)
     padded = shape.with_outputs(shape.outputs + added)
     estimate, rows = estimate_channels_last_dots(padded, dot.k_group, dot.lanes, target)
+    # A pass over the result cuts off the channels that were added.
+    cut = machine_model(target).conversion_cycles(shape.dtype.itemsize) * shape.elements
     return candidate(ConvPlan(
         ConvAlgorithm.DOT_PRODUCT, *layouts, estimate.tile, rows,
         added_inputs=more, added_outputs=added, dot=dot,
-        prepares_data=dot.shifts_left or any(attrs.padding)), estimate.cycles, target)
+        prepares_data=dot.shifts_left or any(attrs.padding)),
+        estimate.cycles + (cut if added else 0.0), target)
 
 
 def offer_narrow_dot_product(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]:
