@@ -119,6 +119,8 @@ def test_categories_and_labels_are_encoded():
     assert_agrees("LabelEncoder", keys, outputs=("int64",), keys_floats=[np.nan, 1.5],
                   values_int64s=[3, 4], default_int64=-9)
     assert_agrees("FeatureVectorizer", X, X[:, :2], inputdimensions=[5, 2])
+    for data in (X, X[0]):
+        assert_agrees("ArrayFeatureExtractor", data, np.array([4, 1], np.int64))
 
 
 @pytest.mark.parametrize("post", ["NONE", "SOFTMAX", "LOGISTIC"])

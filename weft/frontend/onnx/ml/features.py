@@ -14,9 +14,10 @@ from weft.ir.expr import Constant, Expr
 
 @converts(classic("ArrayFeatureExtractor"))
 def array_feature_extractor(node: Node) -> Expr:
-    """Take elements of the last axis at the given indices."""
+    """Take elements of the last axis at the given indices; a vector is a single row."""
     positions = reshape_to(node, node.input(1), (-1,))
-    return node.call(op.take, node.input(0), positions, axis=node.rank() - 1, mode="clip")
+    x = node.input(0) if node.rank() > 1 else reshape_to(node, node.input(0), (1, -1))
+    return node.call(op.take, x, positions, axis=max(node.rank(), 2) - 1, mode="clip")
 
 
 @converts(classic("Binarizer"), attributes=("threshold",))
