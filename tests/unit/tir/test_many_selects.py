@@ -12,6 +12,8 @@ from weft.tir import expr as x
 from weft.tir.transform import loop_partition as module
 from weft.tir.transform.loop_partition import loop_partition
 from weft.tir.transform.many_selects import SelectCut, halves_of
+from weft.tir.transform.vectorize_loop import vectorize_loop
+from weft.tir.visitor import height
 from weft.topi.transform import concatenate
 
 
@@ -77,3 +79,22 @@ def test_halves(holds_first):
                       for cut in (second, third)}
     assert after == {cut.predicate: x.FALSE if holds_first else x.TRUE
                      for cut in (first, second)}
+
+
+def test_masks_of_nested_conditions_on_one_element_are_flat():
+    """Taking columns of many tensors: each condition reads the same position."""
+    count = 24
+    parts = [te.placeholder((4, 2), name=f"x{k}") for k in range(count)]
+    where = te.placeholder((16,), "int64", name="where")
+    columns = concatenate(parts, 1)
+    taken = te.compute((4, 16), lambda i, j: columns[i, where[j]], name="taken")
+    schedule = te.create_schedule(taken)
+    schedule[columns].compute_inline()
+    schedule[taken].vectorize(schedule[taken].axis[1])
+    func = vectorize_loop(te.lower(schedule, [*parts, where, taken], name="f"))
+    masks = {load.buffer.name: load.predicate for load in all_exprs(func.body)
+             if type(load) is x.BufferLoad}
+    assert masks["where"] is None
+    assert masks["x0"] is not None
+    heights: dict[x.PrimExpr, int] = {}
+    assert max(height(mask, heights) for mask in masks.values() if mask is not None) < 3 * count

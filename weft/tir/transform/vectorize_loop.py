@@ -91,10 +91,10 @@ class Vectorizer:
         return done
 
     def _generic(self, e: PrimExpr) -> PrimExpr:
-        old = visitor.children(e)
-        new = tuple(self.expr(c) for c in old)
+        # Lists, not generators, here and below: recursion through C overflows the stack.
+        new = [self.expr(c) for c in visitor.children(e)]
         if not any(c.dtype.lanes > 1 for c in new):
-            return visitor.with_children(e, new)
+            return visitor.with_children(e, tuple(new))
         if type(e) is Call:
             if e.name in _UNMASKABLE:
                 raise CannotVectorizeError(f"it calls {e.name}")
@@ -109,7 +109,7 @@ class Vectorizer:
         return e if e.dtype.lanes > 1 else Broadcast(e, self.lanes)
 
     def load(self, e: BufferLoad) -> PrimExpr:
-        indices = tuple(map(self.expr, e.indices))
+        indices = tuple([self.expr(index) for index in e.indices])
         mask = self._mask(e.buffer, e.indices, e.predicate)
         buffer = self._expanded.get(e.buffer)
         if buffer is not None:
@@ -171,7 +171,7 @@ class Vectorizer:
             return self._split_condition(e.args[0])
         if type(e) is not x.And:
             return ([], [e]) if self.expr(e).dtype.lanes > 1 else ([self.expr(e)], [])
-        (same, by_lane), (more, others) = map(self._split_condition, (e.a, e.b))
+        (same, by_lane), (more, others) = self._split_condition(e.a), self._split_condition(e.b)
         return same + more, by_lane + others
 
     def let(self, e: x.Let) -> PrimExpr:
@@ -286,10 +286,17 @@ def without_hints(e: PrimExpr) -> PrimExpr:
 
 
 def mask_loads(e: PrimExpr, mask: PrimExpr) -> PrimExpr:
-    """``e`` with ``mask`` added to the predicates of all its loads."""
+    """``e`` with ``mask`` added to the predicates of its loads, but those that ``mask`` has too.
+
+    These happen in all lanes anyway, to know the mask. Masked, they would make the next mask deeper
+    than this one: nested conditions on one element would grow as the square of their number.
+    """
+    always = {node for node in visitor.post_order(mask) if type(node) is BufferLoad}
 
     def masked(new: PrimExpr) -> PrimExpr:
         if type(new) is not BufferLoad or not new.indices:  # a zero-dimensional buffer can be read
+            return new
+        if new in always:
             return new
         both = mask if new.predicate is None else x.all_of(new.predicate, mask)
         return BufferLoad(new.buffer, new.indices, both)
