@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from weft import op
+from weft.frontend.common import arrays
 from weft.frontend.common.node import NodeBase
 from weft.frontend.common.typed import shape_in, tensor_type
 from weft.ir import Expr
@@ -28,7 +27,8 @@ def deformable_conv2d(
         return node.call(op.nn.deformable_conv2d, data, offset, kernel, groups=groups, **attrs)
     outputs, inputs, *taps = tensor_type(kernel).concrete_shape
     channels, count = inputs * groups, math.prod(taps)
-    one = np.tile(np.eye(count), (channels, 1)).reshape(channels * count, 1, *taps)
+    one = arrays.spread(arrays.eye(count), (channels, count, count)).reshape(
+        channels * count, 1, *taps)
     samples = node.call(op.nn.deformable_conv2d, data, offset,
                         node.constant(one, tensor_type(data).dtype), groups=channels, **attrs)
     batch, _, *sizes = shape_in(samples)

@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from weft import op
+from weft.frontend.common import arrays
 from weft.frontend.onnx.ml.naming import (
     as_float,
     class_labels,
@@ -96,7 +97,7 @@ def _pairs_of_classes(node: Node, classes: int) -> tuple[np.ndarray, np.ndarray,
     if (found := (len(vectors), len(given), len(rho))) != expected:
         raise node.fail("the support vectors, coefficients or rho do not fit the classes",
                         expected=str(expected), got=str(found))
-    rows, weights = given.reshape(classes - 1, total), np.zeros((len(pairs), total), np.float32)
+    rows, weights = given.reshape(classes - 1, total), arrays.zeros((len(pairs), total), np.float32)
     ends = np.cumsum(counts)
     for pair, (i, j) in zip(weights, pairs, strict=True):
         for own, other in ((i, j - 1), (j, i)):
@@ -107,7 +108,7 @@ def _pairs_of_classes(node: Node, classes: int) -> tuple[np.ndarray, np.ndarray,
 
 def _votes(node: Node, scores: Expr, classes: int) -> Expr:
     """The votes for each class: a pair votes for its first class where its score is positive."""
-    first, second = (np.eye(classes, dtype=np.float32)[list(of)]
+    first, second = (arrays.eye(classes, dtype=np.float32)[list(of)]
                      for of in zip(*combinations(range(classes), 2), strict=True))
     above = node.call(op.cast, node.call(op.greater, scores, node.scalar_like(0, scores)),
                       dtype="float32")
