@@ -36,7 +36,7 @@ class _ToParts(Function):
 
 
 class _FromParts(Function):
-    """The sum of what the ranks have; the gradient of each is that of the sum."""
+    """All-reduce: the sum over all ranks; each gradient equals the gradient of the sum."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Communicator) -> Tensor:  # noqa: ARG004

@@ -1,6 +1,6 @@
 """Operators that normalise or average along axes, as reductions and elementwise operators.
 
-The formula is that of the operator's tensor expression, rounding included. Sharding prefers this
+It computes the operator's tensor expression, rounding included. Sharding prefers this
 form where devices hold parts of a reduced axis, since they then exchange reduced values alone
 (``transform.sharding``).
 """

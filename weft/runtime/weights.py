@@ -62,8 +62,8 @@ class WithWeights:
         """Use other values for some weights from the next call on, without compiling kernels.
 
         ``weights`` are arrays by name, or the path of a safetensors file or of parameters of TVM.
-        They are copied; dtypes and shapes are those of ``weights()``. Calls that have begun, and
-        ``BoundCall``, end with the weights that they began with, and states keep their values.
+        They are copied; dtypes and shapes must equal those of ``weights()``. Calls that have
+        begun, and ``BoundCall``, end with the weights that they began with; states keep theirs.
         Where values have decided the program (zeros or equal weights were folded), another one is
         compiled, and ``mod.explain()`` says so. Raises ``InvalidInputError`` for an unknown name
         and for arrays that do not fit; the module is then as before.

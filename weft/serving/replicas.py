@@ -61,7 +61,7 @@ class Replicas:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the places of processes, for ``call_on``."""
+        """The names of the workers' slots, for ``call_on``."""
         return tuple(worker.name for worker in self._pool.workers())
 
     def process_ids(self) -> dict[str, int]:

@@ -211,7 +211,7 @@ def _settle(future: Future[Any], done: Any, call: Call) -> None:
         if done.status == "cancelled":
             raise WorkerError(f"the scheduler was lost during the call {call}")
         result = done.result()
-    except Exception as error:  # noqa: BLE001 - a future holds whatever its call raises
+    except Exception as error:  # noqa: BLE001 - a future keeps the error of its call
         future.set_exception(_translated(error, call))
     else:
         future.set_result(result)

@@ -22,7 +22,7 @@ class Inline(Executor):
         try:
             args = [arg.value() if isinstance(arg, Shared) else arg for arg in call.args]
             future.set_result(call.function(*args, **call.kwargs))
-        except Exception as error:  # noqa: BLE001 - a future holds whatever its call raises
+        except Exception as error:  # noqa: BLE001 - a future keeps the error of its call
             future.set_exception(error)
         return future
 

@@ -136,7 +136,7 @@ class Processes(Executor):
 
 
 class _Slot:
-    """The place of a worker: its process, which is another one after a crash."""
+    """A worker's slot: it holds the worker's process, and a new process after a crash."""
 
     def __init__(self, name: str, cores: tuple[int, ...], environment: Mapping[str, str]) -> None:
         self.name, self.cores = name, cores

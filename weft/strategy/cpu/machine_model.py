@@ -90,7 +90,7 @@ class MachineModel:
     divide_cycles: float
     # For each element of a vector that is gathered, each from its own address.
     gather_cycles: float
-    # Instructions that the core has begun at a time, waiting or not.
+    # The reorder window: how many instructions are in flight at once.
     reorder_window: float
 
     # Sequential vector loads from L1.
